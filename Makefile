@@ -7,6 +7,7 @@
 #   PYTHONS, TORCHS  what `make test-pythons` runs on
 #   SEEDS, SECONDS            of the fuzzers: seeds A:B, the time limit of each
 #   BACKEND                   the nn.Graph backend of the fuzzers and of families
+#   GROUP                     how many programs of fuzz-memory and fuzz-samples compile in one graph
 #   MODE                      what fuzz-guards compares with eager: a backend, or compiled (torch.compile)
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -17,6 +18,7 @@ TORCHS  ?= torch==2.11.* torch==2.13.*
 SEEDS   ?= 0:20
 SECONDS ?= 300
 BACKEND ?= inductor
+GROUP   ?= 32
 MODE    ?= aten
 BIN     := $(VENV)/bin
 PIP     := PYTHONUNBUFFERED=1 $(BIN)/python -m pip --disable-pip-version-check
@@ -28,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu test-core test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
-  fuzz fuzz-guards fuzz-files fuzz-ops fuzz-ranks third-party families bench bench-gpu cuda-compile-check lock clean
+  fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks third-party families bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -91,6 +93,12 @@ parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; wri
 
 fuzz: $(VENV)/.extras ## train random programs, eager against nn.Graph
 	$(BIN)/python tests/fuzz/fuzz.py --seeds $(SEEDS) --backend $(BACKEND)
+
+fuzz-memory: $(VENV)/.extras ## train random programs that write memory in place, GROUP of them in one graph
+	$(BIN)/python tests/fuzz/fuzz.py --programs memory --group $(GROUP) --seeds $(SEEDS) --backend $(BACKEND)
+
+fuzz-samples: $(VENV)/.extras ## train on all samples of torch's operators (seeds), GROUP of them in one graph
+	$(BIN)/python tests/fuzz/fuzz_samples.py --group $(GROUP) --seeds $(SEEDS) --backend $(BACKEND)
 
 fuzz-guards: $(VENV)/.extras ## change one fact between two calls of random programs, eager against nn.Graph or torch.compile
 	$(BIN)/python tests/fuzz/fuzz_guards.py --seeds $(SEEDS) --mode $(MODE)

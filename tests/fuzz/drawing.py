@@ -16,14 +16,15 @@ from operators import (
     INPUTS,
     MODULES,
     OPTIMIZERS,
+    REDUCTIONS,
     SCHEDULES,
     UNKNOWN,
     WRITES,
     Unfit,
 )
-from training import loss_of
+from training import terms_of, weighted
 
-LARGEST, MOST_ELEMENTS = 50.0, 40_000
+LARGEST, MOST_ELEMENTS, MOST_PARAMETERS = 50.0, 40_000, 1_000_000
 HEADER = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 
 
@@ -36,13 +37,23 @@ class Statement:
     module: str = ""
 
     def uses(self):
-        return set(re.findall(r"\b[pxnv]\d+\b", self.text))
+        return set(re.findall(r"\b[bpxnv]\d+\b", self.text))
+
+    def target(self):
+        """The name of what a write writes, which it begins with."""
+        return re.search(r"\b[bpxnv]\d+\b(\.grad)?", self.text)[0]
+
+    def written(self):
+        return self.target().removesuffix(".grad")
 
 
 @dataclass(frozen=True)
 class Program:
-    """Parameters and inputs by name and expression, statements, names of the results (the loss is made of the floating ones), and
-    what makes optimizer, schedule and clipping.
+    """Parameters, buffers and inputs by name and expression, statements, names of the results, and what makes
+    optimizer, schedule and clipping.
+
+    The loss is made of the floating results, each reduced to a number: one sum, or with `several_losses` one
+    backward() each. The statements of `after` run after backward, without gradients.
     """
 
     seed: int
@@ -52,47 +63,74 @@ class Program:
     results: tuple = ()
     training: tuple = (OPTIMIZERS[0], SCHEDULES[0], CLIPS[0])
     shapes: dict = field(default_factory=dict, compare=False)  # name: (shape, dtype), for shrinking
+    buffers: dict = field(default_factory=dict)
+    after: tuple = ()
+    reductions: tuple = ("weighted",)
+    several_losses: bool = False
+    shows_gradients: bool = False
 
     def source(self):
-        layers = [f"        self.m{s.out[1:]} = {s.module}\n" for s in self.statements if s.module]
-        return (
-            HEADER
-            + "\n\nclass Program(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            + "".join(
-                f"        self.{name} = nn.Parameter({text})\n" for name, text in self.parameters.items()
-            )
-            + "".join(layers)
-            + f"\n    def forward(self, {', '.join(self.inputs)}):\n"
-            + (
-                f"        {', '.join(self.parameters)}, = {', '.join('self.' + p for p in self.parameters)},\n"
-                if self.parameters
-                else ""
-            )
-            + "".join(f"        {s.out + ' = ' if s.out else ''}{s.text}\n" for s in self.statements)
-            + f"        return [{', '.join(self.results)}]\n\n\ndef inputs():\n    return [{', '.join(self.inputs.values())}]\n"
-            + "\n\ndef training(trained):\n    optimizer = {}\n    return optimizer, {}, lambda: {}\n".format(
-                *self.training
-            )
-        )
+        layers = [f"self.m{s.out[1:]} = {s.module}" for s in self.statements if s.module]
+        own = [f"{name} = self.{name}" for name in (*self.parameters, *self.buffers)]
+        terms = f"terms_of(results, [{', '.join(self.reductions)}])"
+        initial = [
+            "super().__init__()",
+            *(f"self.{name} = nn.Parameter({text})" for name, text in self.parameters.items()),
+            *(f'self.register_buffer("{name}", {text})' for name, text in self.buffers.items()),
+            *layers,
+        ]
+        forward = [
+            *own,
+            *(f"{s.out + ' = ' if s.out else ''}{s.text}" for s in self.statements),
+            f"return [{', '.join(self.results)}]",
+        ]
+        after = [*own, *(s.text for s in self.after)] if self.after else ["pass"]
+        optimizer, schedule, clip = self.training
+        return "\n".join([
+            HEADER,
+            "",
+            "class Program(nn.Module):",
+            f"    shows_gradients = {self.shows_gradients}",
+            "",
+            *method("__init__(self)", initial),
+            *method(f"forward(self, {', '.join(self.inputs)})", forward),
+            *method("after(self)", after),
+            "",
+            *function("inputs()", [f"return [{', '.join(self.inputs.values())}]"]),
+            *function(
+                "training(trained)", [f"optimizer = {optimizer}", f"return optimizer, {schedule}, lambda: {clip}"]
+            ),
+            *function("losses(results)", [f"return {terms if self.several_losses else f'[sum({terms})]'}"]),
+        ])  # fmt: skip
 
     def load(self):
-        """(the module, the functions that make inputs and optimizer)"""
-        space, source, name = {}, self.source(), f"program{self.seed}.py"
+        """(the module, the functions that make inputs, optimizer and losses)"""
+        source, name = self.source(), f"program{self.seed}.py"
+        space = {"terms_of": terms_of, "weighted": weighted}
         linecache.cache[name] = len(source), None, source.splitlines(True), name  # for messages
         exec(compile(source, name, "exec"), space)
         torch.manual_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = space["Program"]()
-        return module if self.parameters else module.requires_grad_(False), space["inputs"], space["training"]
+        module = module if self.parameters else module.requires_grad_(False)
+        return module, space["inputs"], space["training"], space["losses"]
+
+
+def function(signature, lines):
+    return [f"def {signature}:", *(f"    {line}" for line in lines), "", ""]
+
+
+def method(signature, lines):
+    return [f"    {line}".rstrip() for line in function(signature, lines)[:-1]]
 
 
 class Draw:
     """The context from which the operators' table samples: sizes, names of tensors so far, numbers."""
 
-    def __init__(self, seed, sizes):
+    def __init__(self, seed, sizes, sizes_a_program=4):
         self.rng = random.Random(seed)
-        self.sizes = self.rng.sample(sizes, min(4, len(sizes)))
+        self.sizes = self.rng.sample(sizes, min(sizes_a_program, len(sizes)))
         self.values = {}  # name: tensor, as eager computes it
 
     def size(self):
@@ -121,8 +159,22 @@ class Draw:
             raise Unfit
         return self.rng.choice(names[-4:] if self.rng.random() < 0.6 else names)
 
+    def named(self, pattern, test):
+        """As `name`, among those whose whole name matches the pattern."""
+        names = [name for name in self.values if re.fullmatch(pattern, name) and test(self.values[name])]
+        if not names:
+            raise Unfit
+        return self.rng.choice(names)
+
     def of(self, name):
         return self.values[name]
+
+    def evaluate(self, text):
+        """The tensor that an expression of names gives; Unfit if it raises."""
+        try:
+            return eval(text, {"torch": torch, "F": torch.nn.functional}, self.values)
+        except Exception as error:
+            raise Unfit from error
 
     def dim(self, name):
         """A dimension of the tensor, from the front or the back."""
@@ -166,13 +218,14 @@ def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=F
             for i in range(draw.integer(1, 3))
         },
         training=tuple(map(draw.rng.choice, (OPTIMIZERS, SCHEDULES, CLIPS))),
+        **draw_losses(random.Random(f"losses of {seed}")),
     )
     program = replace(
         program,
         inputs={**program.inputs, "n0": f"torch.randint(0, 4, {draw.shape(1, 2)})"},
         results=("p0",) if program.parameters else ("x0",),
     )
-    draw.values, program = run(program)
+    draw.values, _, program = run(program)
     number = 0
     for _ in range(40 * length):
         if len(program.statements) == length:
@@ -184,9 +237,18 @@ def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=F
         )
         tried = statement and run_or_none(extended(program, statement))
         if tried:
-            draw.values, program = tried
+            draw.values, _, program = tried
             number += 1
     return program
+
+
+def draw_losses(rng):
+    """The fields of a program that say how its loss is made."""
+    return {
+        "reductions": tuple(rng.choices(REDUCTIONS, k=rng.choice((1, 1, 2)))),
+        "several_losses": rng.random() < 0.2,
+        "shows_gradients": rng.random() < 0.3,
+    }
 
 
 def draw_parameter(draw, i):
@@ -232,58 +294,72 @@ def draw_statement(draw, out, of_values):
 
 def extended(program, statement):
     """With the statement, and its result (or the tensor it writes) among the results instead of those it reads."""
-    keep = (
-        [r for r in program.results if r not in statement.uses()] if statement.out else list(program.results)
-    )
-    new = (
-        [statement.out]
-        if statement.out
-        else [n for n in sorted(statement.uses(), reverse=True)[:1] if n not in keep]
-    )
+    if statement.out:
+        keep, new = [r for r in program.results if r not in statement.uses()], [statement.out]
+    else:
+        keep = list(program.results)
+        new = [name for name in [statement.written()] if name not in keep]
     return replace(program, statements=(*program.statements, statement), results=tuple((keep + new)[-5:]))
 
 
 def run(program):
-    """(values by name, program with their shapes) of one step in eager; raises where the program is no good."""
-    module, inputs, training = program.load()
-    values = {name: p.detach() for name, p in module.named_parameters() if name in program.parameters}
+    """Run one step in eager. Return the values by name, those after backward, and the program with the shapes;
+    raise if a value is unfit.
+    """
+    module, inputs, training, losses = program.load()
     torch.manual_seed(program.seed)
     input_values = inputs()
-    values.update(zip(program.inputs, input_values))
     space = {
         "torch": torch,
         "F": torch.nn.functional,
         "nn": torch.nn,
         "self": module,
         **dict(module.named_parameters(recurse=False)),
+        **dict(module.named_buffers(recurse=False)),
         **dict(zip(program.inputs, input_values)),
     }
+    named = [*program.parameters, *program.buffers, *program.inputs]
     for statement in program.statements:
         exec(f"{statement.out} = {statement.text}" if statement.out else statement.text, space)
         if statement.out:
-            value = space[statement.out]
-            if (
-                not torch.is_tensor(value)
-                or value.numel() > MOST_ELEMENTS
-                or not value.isfinite().all()
-                or (value.numel() and value.abs().max() > LARGEST)
-            ):
-                raise ValueError("no tensor, too many elements, or too large")
-    for name in [s.out for s in program.statements if s.out]:
-        values[name] = space[name].detach()
-    loss = loss_of([space[r] for r in program.results])
+            check_fit(space[statement.out], MOST_ELEMENTS)
+            named.append(statement.out)
+    values = {name: space[name].detach() for name in named}
+    late = {}
     if program.parameters:
         training([p for p in module.parameters() if p.requires_grad])
-        loss.backward()
-        if all(p.grad is None for p in module.parameters()):
-            raise ValueError("nothing to train")
-        if not all(
-            p.grad is None or (p.grad.isfinite().all() and p.grad.abs().max() < LARGEST)
-            for p in module.parameters()
-            if p.numel()
-        ):
-            raise ValueError("gradients too large")
-    return values, replace(program, shapes={name: (tuple(v.shape), v.dtype) for name, v in values.items()})
+        late = backward(program, module, losses([space[r] for r in program.results]))
+    shapes = {name: (tuple(v.shape), v.dtype) for name, v in {**values, **late}.items()}
+    return values, late, replace(program, shapes=shapes)
+
+
+def backward(program, module, losses):
+    """Run what a step does after forward. Return parameters, gradients and buffers by name."""
+    for i, loss in enumerate(losses):
+        loss.backward(retain_graph=i + 1 < len(losses))
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    if not gradients:
+        raise ValueError("nothing to train")
+    for g in gradients:
+        check_fit(g, MOST_PARAMETERS)
+    with torch.no_grad():
+        module.after()
+    late = {}
+    for name in (*program.parameters, *program.buffers):
+        state = getattr(module, name)
+        check_fit(state, MOST_ELEMENTS)
+        late[name] = state.detach().clone()
+        if state.grad is not None:
+            late[name].grad = late[f"{name}.grad"] = state.grad.detach()
+            check_fit(state.grad, MOST_ELEMENTS)
+    return late
+
+
+def check_fit(value, most_elements):
+    if not torch.is_tensor(value) or value.numel() > most_elements:
+        raise ValueError("no tensor, or too many elements")
+    if value.numel() and (not value.isfinite().all() or value.abs().max() > LARGEST):
+        raise ValueError("too large")
 
 
 def run_or_none(program):

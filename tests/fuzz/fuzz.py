@@ -1,12 +1,16 @@
 """Random training programs, eager against nn.Graph: python tests/fuzz/fuzz.py --backend inductor --seeds 0:100
 
 Each program is generated from its seed and trains three steps in eager mode and in a graph, in a separate
-process. Results, parameters and buffers must agree. A failing program is shrunk and written to --out as a
+process. Results, gradients, parameters, buffers, inputs, optimizer state and random state must agree. With
+--programs memory the programs are small and write memory in place. With --group N, N programs compile in one
+graph, and a program that fails there is repeated alone. A failing program is shrunk and written to --out as a
 script. The exit status is 1 if any program failed.
 """
 
 import argparse
 import collections
+import contextlib
+import importlib
 import os
 import pickle
 import select
@@ -20,21 +24,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 from drawing import draw_program
-from shrinking import script, shrink
+from grouping import programs_keep_their_constants
+from memory_programs import draw_memory_program
+from shrinking import group_script, script, shrink, shrink_group
 from training import train
 
 from oneflow_autotest.summary import Progress
 
 STEPS = 3
-# a program that decides by values is not saved, which the message says
+# A program that decides by values is not saved, which the message says.
 NO_FAILURE = (
     "slow",
     "not run",
     "UnsupportedError: saving",
 )
-# relative to the largest element (inductor leaves bfloat16 numbers between fused operators as wide as they were), for programs of a few dozen operators whose rounding errors grow with them; the aten backend has eager's bits
-# but in the gradients of products of elements (docs/graph.md), and where options change the program
-# of the first that the program or its dtype has
+# Relative to the largest element. A program has a few dozen operators, and inductor leaves bfloat16 values
+# between fused operators as wide as they were. The first name that the program or its dtype contains decides.
 TOLERANCE = {
     "dtype=torch.bfloat16": 0.05,
     "bfloat16": 4e-3,
@@ -44,37 +49,76 @@ TOLERANCE = {
 }
 
 
-def difference(program, backend, dtype, options="", reopen=False):
-    """The first difference between eager and the graph, or None."""
-    torch.set_default_dtype(dtype)
-    tolerance = next(t for name, t in TOLERANCE.items() if name in f"{program.source()} dtype={dtype}")
+class Settings:
+    """What the graphs of a run have in common."""
+
+    def __init__(self, backend, dtype, options="", reopen=False):
+        self.backend, self.dtype, self.options, self.reopen = backend, dtype, options, reopen
+
+    def is_exact(self, program):
+        """Whether eager's bits are promised; gradients of products of elements have others (docs/graph.md)."""
+        return self.backend == "aten" and not self.options and "prod(" not in program.source()
+
+
+def differences(programs, settings):
+    """The first difference between eager and the graph of each program that has one, by its position; or why
+    there is no graph.
+    """
+    torch.set_default_dtype(settings.dtype)
+    said = {i: problem for i, p in enumerate(programs) if (problem := eager_problem(p, settings))}
+    rest = [i for i in range(len(programs)) if i not in said]
+    if not rest:
+        return said
+    expected = train([programs[i].load() for i in rest], STEPS, reopen=settings.reopen)
     try:
-        expected = train(*program.load(), STEPS, reopen=reopen)
-    except (
-        Exception
-    ) as error:  # generated for the values of its seed: with other values a size or an index may be invalid
-        return f"not run: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    try:
-        actual = train(*program.load(), STEPS, backend, options, reopen)
+        with programs_keep_their_constants() if len(rest) > 1 else contextlib.nullcontext():
+            actual = train(
+                [programs[i].load() for i in rest], STEPS, settings.backend, settings.options, settings.reopen
+            )
     except Exception as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+    for i, e, f in zip(rest, expected, actual):
+        if different := first_difference(programs[i], settings, e, f):
+            said[i] = different
+    return said
+
+
+def eager_problem(program, settings):
+    """Why eager does not train the program, which is generated for the values of its seed: with other values a
+    size or an index may be invalid.
+    """
+    try:
+        train([program.load()], STEPS, reopen=settings.reopen)
+    except Exception as error:
+        return f"not run: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def first_difference(program, settings, expected, actual):
+    tolerance = next(
+        t for name, t in TOLERANCE.items() if name in f"{program.source()} dtype={settings.dtype}"
+    )
     for name, e in expected.items():
         f = actual.get(name)
         if f is None or f.shape != e.shape or f.dtype != e.dtype:
-            return f"{name}: {tuple(e.shape)} {e.dtype} in eager, {f if f is None else (tuple(f.shape), f.dtype)} in the graph"
+            described = f if f is None else (tuple(f.shape), f.dtype)
+            return f"{name}: {tuple(e.shape)} {e.dtype} in eager, {described} in the graph"
         if torch.equal(e, f) or e.numel() == 0:
             continue
         wide = torch.complex128 if e.is_complex() else torch.float64
         e, f = e.to(wide), f.to(wide)
-        apart = ((e - f).abs() / (1 + e.abs().nan_to_num().max())).max().item()
-        same_nan = torch.equal(e.isnan(), f.isnan())
-        if (
-            not same_nan
-            or (backend == "aten" and not options and "prod(" not in program.source())
-            or apart > tolerance
-        ):
+        unequal = ~((e == f) | (e.isnan() & f.isnan()))
+        error = (e - f).abs() / (1 + e[e.isfinite()].abs().max() if e.isfinite().any() else 1)
+        apart = error[unequal].nan_to_num(float("inf")).max().item() if unequal.any() else 0.0
+        exact = settings.is_exact(program) or "random state" in name
+        if apart > (0 if exact else tolerance):
             return f"{name}: {apart:.3g} apart (relative to the largest), first {e.flatten()[0]:.8g} in eager, {f.flatten()[0]:.8g} in the graph"
     return None
+
+
+def difference(program, backend, dtype, options="", reopen=False):
+    """The first difference between eager and the graph of one program, or None."""
+    said = differences([program], Settings(backend, dtype, options, reopen))
+    return said if isinstance(said, str) else said.get(0)
 
 
 def in_child(function, limit):
@@ -109,16 +153,77 @@ def in_child(function, limit):
     return result
 
 
-def main():
+class Run:
+    """Compares programs in child processes, prints what differs, and writes the scripts."""
+
+    def __init__(self, settings, args):
+        self.settings, self.args = settings, args
+        self.outcomes = collections.Counter()
+        self.folder = Path(args.out)
+
+    def check(self, *programs):
+        """What `differences` says, or that the process ended or was slow."""
+        limit = self.args.limit * (1 + len(programs) / 8)
+        return in_child(lambda: differences(programs, self.settings), limit)
+
+    def check_alone(self, program):
+        said = self.check(program)
+        return said if isinstance(said, str) else said.get(0)
+
+    def compare(self, programs):
+        """Compare a group. A group without a graph is halved until the programs that prevent it are alone."""
+        said = self.check(*programs)
+        if isinstance(said, str) and len(programs) > 1:
+            print(f"no graph of {len(programs)} programs: {said[:200]}", flush=True)
+            half = len(programs) // 2
+            self.compare(programs[:half])
+            self.compare(programs[half:])
+            return
+        if isinstance(said, str):
+            said = {0: said}
+        for i, program in enumerate(programs):
+            self.report(program, said.get(i), programs)
+
+    def report(self, program, said, group):
+        failed = said and not said.startswith(NO_FAILURE)
+        self.outcomes["different" if failed else "no failure" if said else "equal"] += 1
+        if said:
+            print(f"{program.seed}: {said} ({len(program.statements)} statements)", flush=True)
+        if not failed:
+            return
+        alone = self.check_alone(program) if len(group) > 1 else said
+        if alone and not alone.startswith(NO_FAILURE):
+            small = shrink(program, self.check_alone, self.args.shrink)
+            self.write(
+                f"seed{program.seed}", script(small, self.check_alone(small) or alone, STEPS, self.settings)
+            )
+        else:
+            small = shrink_group(program, group, self.check, self.args.shrink)
+            print(
+                f"  equal alone, different beside {', '.join(str(p.seed) for p in small if p is not program)}"
+            )
+            self.write(f"group{program.seed}", group_script(small, said, STEPS, self.settings))
+
+    def write(self, name, text):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{name}.py"
+        path.write_text(text)
+        print(f"  {path}", flush=True)
+
+
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", default="0:50", help="first:end")
+    parser.add_argument("--seeds", default="0:50", help="first:end, or seeds with commas")
     parser.add_argument("--backend", default="inductor")
     parser.add_argument("--dtype", default="float64", choices=["float64", "float32", "bfloat16"])
-    parser.add_argument("--length", type=int, default=24, help="statements of a program")
+    parser.add_argument("--programs", default="networks", choices=["networks", "memory"])
+    parser.add_argument("--group", type=int, default=1, help="programs of one graph")
+    parser.add_argument("--length", type=int, help="statements of a program")
     parser.add_argument("--sizes", default="1,2,3,4,5,7,8,16,17", help="what sizes are drawn from")
-    parser.add_argument("--unknown", action="store_true", help="programs with sizes that depend on values")
+    parser.add_argument("--random", action="store_true", help="memory programs with random numbers")
+    parser.add_argument("--unknown", action="store_true", help="networks with sizes that depend on values")
     parser.add_argument(
-        "--branches", action="store_true", help="programs with branches that depend on values"
+        "--branches", action="store_true", help="networks with branches that depend on values"
     )
     parser.add_argument(
         "--options",
@@ -131,50 +236,67 @@ def main():
         help="save each graph before its last call, which what is loaded takes",
     )
     parser.add_argument("--limit", type=float, default=240, help="seconds a program may take")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--shrink", type=float, default=600, help="seconds to make a failing program smaller")
     parser.add_argument("--out", default="fuzz_output")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def seeds_of(text):
+    if ":" in text:
+        return range(*map(int, text.split(":")))
+    return [int(seed) for seed in text.split(",")]
+
+
+def draw(seed, args):
+    sizes = tuple(map(int, args.sizes.split(",")))
+    if args.programs == "memory":
+        return draw_memory_program(seed, args.length or 8, sizes, args.random)
+    return draw_program(seed, args.length or 24, sizes, args.unknown, args.branches)
+
+
+def draw_group(seeds, args):
+    """The programs of the seeds, made in one child process, or alone if a program ends it."""
+    programs = in_child(lambda: [draw(seed, args) for seed in seeds], args.limit)
+    if isinstance(programs, str):
+        programs = [in_child(lambda: draw(seed, args), args.limit) for seed in seeds]
+    return programs
+
+
+def import_in_parent(settings):
+    """Do imports once that every child would repeat. Nothing compiles here: a child has none of the threads."""
+    differences([draw_memory_program(0)], Settings("aten", settings.dtype))
+    if settings.backend != "aten":
+        importlib.import_module("torch._inductor.compile_fx")
+
+
+def main():
+    args = arguments()
     dtype = getattr(torch, args.dtype)
     torch.set_num_threads(1)
     torch.set_default_dtype(dtype)
-    check = lambda program: in_child(
-        lambda: difference(program, args.backend, dtype, args.options, args.reopen), args.limit
-    )
-    first, end = map(int, args.seeds.split(":"))
-    outcomes, progress = collections.Counter(), Progress("fuzz", "programs", end - first, 10)
-    for seed in range(first, end):
-        begin = time.time()
-        program = in_child(
-            lambda: draw_program(
-                seed, args.length, tuple(map(int, args.sizes.split(","))), args.unknown, args.branches
-            ),
-            args.limit,
-        )
-        if isinstance(program, str):
-            print(f"{seed}: not run: eager has a {program} while it is drawn", flush=True)
-            outcomes["not run"] += 1
-            progress.add()
-            continue
-        said = check(program)
-        outcomes["equal" if not said else "no failure" if said.startswith(NO_FAILURE) else "different"] += 1
-        if said:
-            print(
-                f"{seed}: {said} ({len(program.statements)} statements, {time.time() - begin:.0f} s)",
-                flush=True,
-            )
-        if said and not said.startswith(NO_FAILURE):
-            small = shrink(program, check, args.shrink)
-            path = Path(args.out) / f"seed{seed}.py"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(
-                script(small, check(small) or said, STEPS, args.backend, dtype, args.options, args.reopen)
-            )
-            print(f"  {len(small.statements)} statements: {path}", flush=True)
+    run = Run(Settings(args.backend, dtype, args.options, args.reopen), args)
+    import_in_parent(run.settings)
+    seeds, end = seeds_of(args.seeds), time.monotonic() + args.seconds
+    progress = Progress("fuzz", "programs", len(seeds), 10)
+    for first in range(0, len(seeds), args.group):
+        if time.monotonic() > end:
+            print(f"stopped: continue with --seeds {seeds[first]}:{seeds[-1] + 1}")
+            break
+        group = seeds[first : first + args.group]
+        programs = draw_group(group, args)
+        for seed, program in zip(group, programs):
+            if isinstance(program, str):
+                print(f"{seed}: not run: eager has a {program} while it is drawn", flush=True)
+                run.outcomes["not run"] += 1
+        if programs := [p for p in programs if not isinstance(p, str)]:
+            run.compare(programs)
+        progress.add(len(group))
     print(
-        f"{end - first} programs: "
-        + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        f"{sum(run.outcomes.values())} programs: "
+        + ", ".join(f"{count} {outcome}" for outcome, count in sorted(run.outcomes.items()))
     )
-    return 1 if outcomes["different"] else 0
+    return 1 if run.outcomes["different"] else 0
 
 
 if __name__ == "__main__":

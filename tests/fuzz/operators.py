@@ -650,3 +650,15 @@ CLIPS = [
     "nn.utils.clip_grad_norm_(trained, 0.5, norm_type=float('inf'))",
     "nn.utils.clip_grad_value_(trained, 0.05)",
 ]
+# how a result becomes a term of the loss; the gradient of a sum is a constant
+REDUCTIONS = [
+    "weighted",
+    "lambda r: r.sum()",
+    "lambda r: r.mean()",
+    "lambda r: r.sum() / 7",
+    "lambda r: r.square().mean()",
+    "lambda r: r.square().sum() * 0.1",
+    "lambda r: r.flatten()[::2].sum()",
+    "lambda r: r.flatten().logsumexp(0)",
+    "lambda r: r.norm() + r.sum()",
+]

@@ -8,8 +8,13 @@ from pathlib import Path
 import drawing
 import pytest
 import torch
-from fuzz import difference
-from shrinking import script, shrink
+import training
+from fuzz import Settings, difference, differences
+from grouping import programs_keep_their_constants
+from memory_programs import draw_memory_program
+from shrinking import group_script, script, shrink, shrink_group
+from torch._functorch import compile_utils
+from torch.fx.experimental.proxy_tensor import make_fx
 
 HERE = Path(__file__).resolve().parent
 
@@ -59,9 +64,98 @@ def test_a_failure_becomes_a_small_script(tmp_path):
     small = shrink(program, check, seconds=60)
     assert len(small.statements) < 6
     path = tmp_path / "small.py"
-    path.write_text(script(small, "planted", 2, "aten", torch.float64, ""))
+    path.write_text(script(small, "planted", 2, Settings("aten", torch.float64)))
     shown = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout
     assert "result 0 after step 2 0.0" in shown
+
+
+def test_programs_that_write_memory_have_eager_bits_on_aten():
+    programs = [draw_memory_program(seed) for seed in range(100, 112)]
+    assert differences(programs, Settings("aten", torch.float64)) == {}
+
+
+def test_programs_that_write_memory_on_inductor():
+    """A share of `make fuzz-memory`, in one graph."""
+    programs = [draw_memory_program(seed) for seed in range(100, 110)]
+    assert differences(programs, Settings("inductor", torch.float64)) == {}
+
+
+def test_memory_programs_write_each_kind_of_memory():
+    programs = [draw_memory_program(seed) for seed in range(100, 130)]
+    forward = {s.written()[0] for p in programs for s in p.statements if not s.out}
+    late = {s.text[:1] for p in programs for s in p.after}
+    assert forward >= {"v", "b"} and late >= {"p", "b"}
+    assert any(".grad" in s.text for p in programs for s in p.after)
+    assert any(p.several_losses for p in programs) and any("r.sum()" in p.source() for p in programs)
+
+
+@pytest.mark.parametrize("what", ["a write to a buffer", "the state of an optimizer", "a random number"])
+def test_a_planted_difference_is_found_in_a_group(what, monkeypatch):
+    """The graph runs something more than eager for the second of two programs."""
+
+    class Planted(training.Step):
+        def build(self, arguments):
+            outputs = super().build(arguments)
+            if what == "a write to a buffer":
+                self.programs[1].b0[1:].add_(1e-3)
+            if what == "the state of an optimizer":
+                self.programs[1].p0.grad.add_(1e-3)
+            if what == "a random number":
+                torch.rand(1)
+            return outputs
+
+    monkeypatch.setattr(training, "Step", Planted)
+    programs = [program(1), program(2)]
+    said = differences(programs, Settings("aten", torch.float64))
+    names = {
+        "a write to a buffer": "b0",
+        "the state of an optimizer": "p0",
+        "a random number": "random state",
+    }
+    assert said[1].startswith(f"{names[what]} after step 1"), said
+    assert (0 in said) == (what == "a random number")
+
+
+def program(seed, *statements, results=("v0",), **fields):
+    """A small program with a buffer and momentum."""
+    first = drawing.Statement(f"p0 * {seed}.5", "v0")
+    return drawing.Program(
+        seed,
+        {"p0": "torch.randn(4, 3)"},
+        {"n0": "torch.arange(2)"},
+        (first, *map(drawing.Statement, statements)),
+        results,
+        buffers={"b0": "torch.zeros(4, 3)"},
+        **fields,
+    )
+
+
+def test_a_difference_of_a_group_keeps_the_programs_that_cause_it(tmp_path):
+    group = [program(seed) for seed in range(8)]
+
+    def check(*programs):
+        """As if program 5 were wrong beside program 2."""
+        seeds = [p.seed for p in programs]
+        return {seeds.index(5): "planted"} if {2, 5} <= set(seeds) else {}
+
+    small = shrink_group(group[5], group, check, seconds=60)
+    assert [p.seed for p in small] == [2, 5]
+    path = tmp_path / "group.py"
+    path.write_text(group_script(small, "planted", 1, Settings("aten", torch.float64)))
+    shown = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout
+    assert "1 result 0 after step 1 0.0" in shown
+
+
+def test_programs_of_a_group_keep_their_constants():
+    def two_programs(x, y):
+        return [t + torch.full((2,), 3.0) * torch.full((2,), 3.0) for t in (x, y)]
+
+    graph = make_fx(two_programs)(torch.ones(2), torch.ones(2)).graph
+    constants = lambda g: sum(n.target is torch.ops.aten.full.default for n in g.nodes)
+    with programs_keep_their_constants():
+        apart = compile_utils.fx_graph_cse(graph)
+    assert constants(graph) == 4 and constants(apart) == 2
+    assert constants(compile_utils.fx_graph_cse(graph)) == 1
 
 
 @pytest.mark.slow
