@@ -118,6 +118,8 @@ def distributions_and_layers(x):
         torch.rand_like(F.conv2d(x.new_ones(2, 32, 8, 8), x.new_ones(32, 1, 3, 3), groups=32)),
         torch.rand(1, 4).expand(3, 4),
         torch.rand(4) - torch.rand(4),
+        torch.randn_like(x) - torch.randn_like(x),
+        torch.zeros(4).exponential_() - torch.zeros(4).exponential_(),
     )
 
 
