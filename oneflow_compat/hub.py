@@ -20,9 +20,10 @@ from torch.hub import (  # noqa: F401
 )
 
 from . import _bind, _env
-from ._files import atomic, serialization
+from ._file_safety import atomic
+from ._file_safety.errors import RefusedError, named_errors
+from ._files import serialization
 from ._files.downloads import download_url_to_file
-from ._files.errors import RefusedError, named_errors
 
 if TYPE_CHECKING:
     import builtins

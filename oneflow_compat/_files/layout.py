@@ -15,7 +15,6 @@ import math
 import os
 import re
 import shutil
-import stat
 import zlib
 from collections.abc import Sequence
 from typing import IO, Any
@@ -23,8 +22,11 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from . import atomic, dtypes
-from .errors import CheckpointError, RefusedError, named_errors
+from .._file_safety import atomic
+from .._file_safety.errors import CheckpointError, RefusedError, named_errors
+from .._file_safety.opening import open_regular
+from .._file_safety.shown import plain_text, shown
+from . import dtypes
 
 PICKLE, META, DATA, CHECK, LEGACY_MARK = "pickled_data", "meta", "out", "crc32", "snapshot_done"
 _TENSOR_FOLDER = re.compile(r"(?:global_)?tensor_(\d+)\Z")
@@ -51,10 +53,12 @@ def parse_meta(line: str, path: str) -> tuple[tuple[int, ...], str]:
     tail = words[at:]
     if not good or len(tail) != 4 or tail[:3] != ["}", "data_type", ":"]:
         raise CheckpointError.of(
-            path, f"not a OneFlow meta file (a shape and a data_type), found {line[:80]!r}"
+            path, f"not a OneFlow meta file (a shape and a data_type), found {shown(line)}"
         )
     if tail[3] not in dtypes.PROTO:
-        raise CheckpointError.of(path, f"element type {tail[3]} is none of {', '.join(dtypes.PROTO)}")
+        raise CheckpointError.of(
+            path, f"element type {plain_text(tail[3])} is none of {', '.join(dtypes.PROTO)}"
+        )
     return tuple(dims), tail[3]
 
 
@@ -63,10 +67,8 @@ def write_tensor(folder: str, tensor: torch.Tensor) -> None:
     """Write one tensor folder, flushed to disk."""
     array = dtypes.to_numpy(tensor)
     os.makedirs(folder)
-    with open(os.path.join(folder, DATA), "wb") as file:
+    with atomic.new_file(os.path.join(folder, DATA)) as file:
         file.write(_bytes_of(array))
-        file.flush()
-        os.fsync(file.fileno())
     atomic.write_synced(os.path.join(folder, META), meta_text(tensor.shape, tensor.dtype).encode())
     atomic.write_synced(os.path.join(folder, CHECK), f"{_checksum_of(array)}\n".encode())
     atomic.sync_folder(folder)
@@ -80,19 +82,6 @@ def _bytes_of(array: np.ndarray) -> bytes | memoryview:
     if array.dtype.byteorder == ">":
         return array.tobytes()
     return array.reshape(-1).data.cast("B") if array.size else b""
-
-
-def open_regular(path: str) -> IO[bytes]:
-    """Open a file. A pipe or a device is refused, and opening it does not wait for a writer."""
-    file = open(path, "rb", opener=_without_waiting)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise CheckpointError.of(path, "no regular file; copy its content into one")
-    return file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def open_inside(root: str | None, *names: str) -> IO[bytes]:
@@ -156,7 +145,9 @@ def _read_values(file: Any, data: Any, shape: Any, name: Any) -> np.ndarray:
     expected = count * np.dtype(stored).itemsize
     if size != expected:
         raise CheckpointError.of(
-            data, f"truncated or altered: {META} says {list(shape)} of {name}, {expected} bytes; found {size}"
+            data,
+            f"truncated or altered: {META} says {shown(list(shape))} of {name}, {shown(expected)} bytes;"
+            f" found {size}",
         )
     return np.fromfile(file, dtype=np.dtype(stored).newbyteorder("<"), count=count).reshape(shape)
 
@@ -169,7 +160,7 @@ def _check_sum(folder: str, data: Any, array: np.ndarray, root: str | None) -> N
     checksum = _checksum_of(array)
     if checksum != expected:
         raise CheckpointError.of(
-            data, f"altered: its CRC-32 is {checksum}, {CHECK} beside it says {expected}"
+            data, f"altered: its CRC-32 is {checksum}, {CHECK} beside it says {plain_text(expected)}"
         )
 
 
@@ -229,7 +220,7 @@ def tensor_folder(root: str, name: Any) -> str:
     if not is_plain or "\\" in name or "\0" in name:
         raise CheckpointError.of(
             os.path.join(root, PICKLE),
-            f"altered: it names the tensor folder {name!r}, which is not a plain name",
+            f"altered: it names the tensor folder {shown(name)}, which is not a plain name",
         )
     return os.path.join(root, name)
 

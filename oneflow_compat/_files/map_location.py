@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from .. import _processes, sbp
+from .._file_safety.errors import CheckpointError
 from .._global.collectives import from_rank
 from .._global.placement import placement
 from .._global.tensor import make_global
-from .errors import CheckpointError
 
 
 def is_placement(map_location: object) -> bool:

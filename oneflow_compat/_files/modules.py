@@ -12,7 +12,6 @@ import contextlib
 import copy
 import functools
 import importlib
-import inspect
 import pickle
 import sys
 import warnings
@@ -23,16 +22,19 @@ import torch
 from torch import nn
 
 from .. import nn as ours
-from .constructors import allow
-from .constructors.numpy_values import Shell
-from .errors import CheckpointError, RefusedError
+from .._data.ingraph import Stage
+from .._file_safety.budget import Budget
+from .._file_safety.constructors import allow
+from .._file_safety.constructors.numpy_values import Shell
+from .._file_safety.errors import CheckpointError, RefusedError
+from .._file_safety.shown import plain_text, shown
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = "hooks"
 _RENAMED = {"PixelShufflev2": "PixelShuffle"}
 _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.Size, torch.device)
-_ELEMENTS = 4096  # the limit for a tuple, list or dict among a layer's attributes
+_ELEMENTS = 4096  # the limit of the values in one attribute of a layer
 _FIXED = {
     nn.Embedding: (1, 1),
     nn.EmbeddingBag: (1, 1),
@@ -49,6 +51,10 @@ class LayerShell(Shell):
 
     layer: type[nn.Module] = nn.Module
     of_oneflow = False
+    takes_arguments = True
+
+    def build(self, state: Any, budget: Budget) -> nn.Module:
+        return build(self, state, budget)
 
 
 @functools.cache
@@ -67,11 +73,16 @@ def layer_shell(module: str, name: str) -> type[LayerShell] | None:
         return None
     if not (isinstance(layer, type) and issubclass(layer, nn.Module)) or layer is nn.Module:
         return None
+    if issubclass(layer, Stage):  # the constructor of a reader, which makes the template, opens files
+        return None
     return type(name, (LayerShell,), {"layer": layer, "of_oneflow": of_oneflow})
 
 
-def build(shell: LayerShell, state: object, trusted: bool = False) -> nn.Module:
-    """Return the layer with the attributes, parameters, buffers and sub-modules of a pickled layer."""
+def build(shell: LayerShell, state: object, budget: Budget | None) -> nn.Module:
+    """Return the layer with the attributes, parameters, buffers and sub-modules of a pickled layer.
+
+    Without a budget the file is trusted.
+    """
     cls = shell.layer
     if type(state) is not dict or any(type(name) is not str for name in state):
         raise CheckpointError(f"altered: the state of a {cls.__name__} is no dict of attributes")
@@ -80,15 +91,15 @@ def build(shell: LayerShell, state: object, trusted: bool = False) -> nn.Module:
     loaded.__dict__.update(attributes)
     for table in _TABLES:
         loaded.__dict__[table] = _table(cls, table, state.get(table, {}), attributes[table], shell.of_oneflow)
-    loaded.training = bool(state.get("training", True))
+    loaded.training = state.get("training", True) is not False
     for name, value in state.items():
         is_set_above = name in _TABLES or name == "training" or name.endswith(_HOOKS)
         if is_set_above or (shell.of_oneflow and name not in attributes):
-            if not trusted:
+            if budget is not None:
                 _check_hook(cls, name, value)
         else:
-            if not trusted:
-                _check_attribute(cls, name, value)
+            if budget is not None:
+                _check_attribute(cls, name, value, state, budget)
             loaded.__dict__[name] = value
     _derive(loaded, state)
     return loaded
@@ -130,11 +141,11 @@ def _table(cls: type, table: Any, entries: Any, template: Any, of_oneflow: bool)
         is_entry = entry is None or isinstance(entry, entry_classes[table])
         if type(name) is not str or "." in name or not is_entry:
             raise CheckpointError(
-                f"altered: {table} of a {cls.__name__} has {name!r}, a {type(entry).__name__}"
+                f"altered: {table} of a {cls.__name__} has {shown(name)}, a {type(entry).__name__}"
             )
         if name.startswith("__") or callable(getattr(cls, name, None)) or name in ("training", *_TABLES):
             raise RefusedError(
-                f"altered or hostile: {table} of a {cls.__name__} has {name!r}, the name of one of its"
+                f"altered or hostile: {table} of a {cls.__name__} has {shown(name)}, the name of one of its"
                 " methods"
             )
     # OneFlow omits entries that are None
@@ -145,37 +156,50 @@ def _table(cls: type, table: Any, entries: Any, template: Any, of_oneflow: bool)
 def _check_hook(cls: type, name: Any, value: Any) -> None:
     if name.endswith(_HOOKS) and value:
         raise RefusedError(
-            f"it holds a {cls.__name__} with {name}, which a safe load does not attach. If you trust the"
+            f"it holds a {cls.__name__} with {plain_text(name)}, which a safe load does not attach. If you trust the"
             " file, load it with weights_only=False"
         )
 
 
-def _check_attribute(cls: type, name: Any, value: Any) -> None:
-    """Refuse an attribute that hides a method, or whose value is not plain."""
-    is_property = isinstance(inspect.getattr_static(cls, name, None), property)
-    if is_property or name.startswith("__") or callable(getattr(cls, name, None)):
-        raise RefusedError(
-            f"altered or hostile: a {cls.__name__} has the attribute {name!r}, the name of one of its methods"
-        )
-    if not _is_plain(value):
-        raise RefusedError(
-            f"it holds a {cls.__name__} whose attribute {name!r} is a {type(value).__name__}. If you trust"
-            " the file, load it with weights_only=False"
-        )
+def _check_attribute(cls: type, name: str, value: Any, state: dict[str, Any], budget: Budget) -> None:
+    """Refuse an attribute that hides a method, parameter or attribute of the class, or has no plain value.
 
-
-def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether a layer of torch may have the value as an attribute: a plain value, a tensor, a layer, an
-    allowed function, or a container of these.
+    nn.Module.__call__ runs the attribute `_compiled_call_impl` in place of forward(), for example.
     """
+    is_of_class = name not in _template_of(cls) and hasattr(cls, name)
+    if name.startswith("__") or is_of_class or any(name in state.get(table, ()) for table in _TABLES):
+        raise RefusedError(
+            f"altered or hostile: a {cls.__name__} has the attribute {shown(name)}, the name of one of its"
+            " methods, parameters or sub-modules, or of an attribute of the class"
+        )
+    if not _is_plain(value, budget):
+        raise RefusedError(
+            f"it holds a {cls.__name__} whose attribute {shown(name)} is a {type(value).__name__}. If you"
+            " trust the file, load it with weights_only=False"
+        )
+
+
+def _is_plain(value: Any, budget: Budget) -> bool:
+    """Whether a layer of torch may have the value as an attribute: a plain value, a tensor, a layer, an
+    allowed function, or a container of at most 4096 of these.
+    """
+    waiting, elements = [value], 0
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, tuple | list | set | dict):
+            elements += len(item)
+            budget.charge_objects(16 * len(item), "an attribute of a layer")
+            if elements > _ELEMENTS:
+                return False
+            waiting.extend([*item, *item.values()] if isinstance(item, dict) else item)
+        elif not _is_plain_element(item):
+            return False
+    return True
+
+
+def _is_plain_element(value: Any) -> bool:
     if isinstance(value, (*_PLAIN, torch.Tensor, nn.Module)) or value is torch.Tensor:
         return True
-    if depth > 4 or (hasattr(value, "__len__") and len(value) > _ELEMENTS):
-        return False
-    if type(value) in (tuple, list, set):
-        return all(_is_plain(item, depth + 1) for item in value)
-    if isinstance(value, dict):
-        return all(_is_plain(k, depth + 1) and _is_plain(v, depth + 1) for k, v in value.items())
     return callable(value) and (
         getattr(value, "__module__", "") == "torch.nn.functional" or allow.is_user_global(value)
     )
@@ -184,7 +208,7 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 # --------------------------------------------------------------------------- derived attributes
 def _derive(loaded: Any, state: Any) -> None:
     """Set the attributes that torch's constructors compute."""
-    if getattr(loaded, "divisor_override", None) == 0:
+    if _is_integer(divisor := getattr(loaded, "divisor_override", None)) and divisor == 0:
         loaded.divisor_override = None  # OneFlow stores 0 for None
     if isinstance(getattr(loaded, "padding", None), list):
         loaded.padding = tuple(loaded.padding)
@@ -192,9 +216,19 @@ def _derive(loaded: Any, state: Any) -> None:
         _derive_convolution(loaded, state)
     if isinstance(loaded, nn.PixelShuffle) and "upscale_factor" not in state:
         h: Any = loaded.h_upscale_factor
-        loaded.upscale_factor = h if h == loaded.w_upscale_factor else None  # type: ignore[assignment]
+        is_one_factor = (
+            _is_integer(h) and _is_integer(loaded.w_upscale_factor) and h == loaded.w_upscale_factor
+        )
+        loaded.upscale_factor = h if is_one_factor else None  # type: ignore[assignment]
     if isinstance(loaded, _RECURRENT):
         _derive_recurrent(loaded, state)
+
+
+def _is_integer(value: object) -> bool:
+    """Whether a value may be compared. A tensor of the file that shows one element a billion times would be
+    compared in a billion bytes.
+    """
+    return type(value) is int
 
 
 def _derive_convolution(loaded: Any, state: Any) -> None:
@@ -217,7 +251,7 @@ def _repeated_padding(loaded: Any) -> tuple[Any, ...]:
     if isinstance(loaded.padding, tuple):
         return tuple(n for n in reversed(loaded.padding) for _ in range(2))
     sides = [0, 0] * len(loaded.kernel_size)
-    if loaded.padding == "same":
+    if type(loaded.padding) is str and loaded.padding == "same":
         for i, (d, k) in enumerate(zip(loaded.dilation, loaded.kernel_size)):
             total = d * (k - 1)
             at = 2 * (len(loaded.kernel_size) - 1 - i)
@@ -231,7 +265,7 @@ def _derive_recurrent(loaded: Any, state: Any) -> None:
     layers = loaded.num_layers
     if type(layers) is not int or not 0 < layers <= len(loaded._parameters):
         raise CheckpointError(
-            f"altered: a {type(loaded).__name__} of {layers!r} layers has"
+            f"altered: a {type(loaded).__name__} of {shown(layers)} layers has"
             f" {len(loaded._parameters)} parameters"
         )
     if "_flat_weights_names" not in state:

@@ -18,16 +18,18 @@ from typing import IO, Any
 import torch
 
 from .. import sbp
+from .._file_safety.budget import Budget
+from .._file_safety.constructors.numpy_values import Shell
+from .._file_safety.errors import CheckpointError, named_errors
+from .._file_safety.shown import shown
+from .._file_safety.unpickler import Unpickler
 from .._global.placement import placement
 from . import dtypes, modules
-from .budget import Budget
-from .constructors.numpy_values import Shell
-from .errors import CheckpointError, named_errors
-from .unpickler import Unpickler
 
 PROTOCOL_VERSION = 1
 MAGIC_KEY = "__oneflow__"
 _MARK = b"oneflow-crc32:"
+_CHUNK = 1 << 22
 
 
 # --------------------------------------------------------------------------- writing
@@ -207,7 +209,7 @@ class _States:
     """Turn the states of OneFlow's own classes into tensors, dtypes, placements and SBPs."""
 
     def __init__(
-        self, folder_tensor: Callable[..., Any] | None, to_device: Callable[[Any], Any], budget: Budget
+        self, folder_tensor: Callable[..., Any] | None, to_device: Callable[[Any], Any] | None, budget: Budget
     ) -> None:
         self._folder_tensor, self._to_device, self._budget = folder_tensor, to_device, budget
         self._read: set[str] = set()
@@ -225,7 +227,7 @@ class _States:
             return torch.nn.Parameter(loaded, requires_grad=requires_grad)
         if isinstance(shell, _DType):
             if type(state) is not int or state not in dtypes.NUMBER_TO_DTYPE:
-                raise CheckpointError(f"altered: element type number {state!r} is not known")
+                raise CheckpointError(f"altered: element type number {shown(state)} is not known")
             return dtypes.NUMBER_TO_DTYPE[state]
         return _placement(state) if isinstance(shell, _Placement) else _sbp(state)
 
@@ -262,14 +264,14 @@ class _States:
 def _placement(state: Any) -> Any:
     has_type = isinstance(state, dict) and type(state.get("type")) is str
     if not has_type or not isinstance(state.get("ranks"), list | tuple):
-        raise CheckpointError(f"altered: the state of a placement is {str(state)[:80]}")
+        raise CheckpointError(f"altered: the state of a placement is {shown(state)}")
     return placement(state["type"], state["ranks"])
 
 
 def _sbp(state: Any) -> Any:
     is_pair = type(state) is tuple and len(state) == 2
     if not is_pair or state[0] not in ("B", "P", "S") or type(state[1]) is not int:
-        raise CheckpointError(f"altered: the state of an SBP is {str(state)[:80]}")
+        raise CheckpointError(f"altered: the state of an SBP is {shown(state)}")
     letter, dim = state
     if letter == "S":
         return sbp.split(dim)
@@ -280,7 +282,7 @@ class SafeReader(Unpickler):
     """Read OneFlow's pickles, and construct only what `allow` lists."""
 
     def __init__(self, file: Any, size: Any, states: Any, budget: Budget, layers: bool = True) -> None:
-        super().__init__(file, size, budget, layers=layers)
+        super().__init__(file, size, budget, find_shell=modules.layer_shell if layers else None)
         self._states = states
 
     def find_class(self, module: str, name: str) -> Any:
@@ -319,7 +321,7 @@ class FullReader(pickle._Unpickler):
         if isinstance(target, _State):
             value = self._states.value_of(target, state)
         else:
-            value = modules.build(target, state, trusted=True)
+            value = modules.build(target, state, None)
         self.stack[-1] = value
         for index in reversed(self.memo):  # the object entered the memo just before its state
             if self.memo[index] is target:
@@ -329,64 +331,96 @@ class FullReader(pickle._Unpickler):
     dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
 
 
-def _check_sum(body: bytes, rest: bytes) -> None:
-    """Compare the checksum after the pickle. OneFlow's own pickles have none."""
-    if not rest:
-        return
-    pickled = body[: len(body) - len(rest)]
-    expected = _MARK + f"{zlib.crc32(pickled):08x}".encode()
-    if rest != expected:
+def _checksum_line(crc: int) -> bytes:
+    return _MARK + f"{crc:08x}".encode()
+
+
+_LINE = len(_checksum_line(0))
+
+
+def _check_sum(file: IO[bytes], size: int) -> bool:
+    """Compare the checksum after the pickle. Return False if there is none, as in OneFlow's own pickles.
+
+    The position of the file is kept.
+    """
+    start = file.tell()
+    file.seek(start + max(size - _LINE - 1, 0))
+    last = file.read(_LINE + 1)
+    at = last.find(
+        _MARK
+    )  # a truncated checksum begins later, an altered file may have another byte behind it
+    file.seek(start)
+    if at < 0:
+        return False
+    length, crc = size - len(last) + at, 0
+    while length:
+        chunk = file.read(min(_CHUNK, length))
+        if not chunk:
+            raise CheckpointError("truncated while it was read")
+        crc, length = zlib.crc32(chunk, crc), length - len(chunk)
+    file.seek(start)
+    if last[at:] != _checksum_line(crc):
         raise CheckpointError(
-            f"truncated or altered: {expected[-8:].decode()} is the CRC-32 of its values, {rest[:40]!r}"
-            " stands behind them"
+            f"truncated or altered: {crc:08x} is the CRC-32 of its values, {shown(last[at:])} stands behind"
+            " them"
         )
+    return True
 
 
-def loads(
-    body: bytes,
+def load(
+    file: IO[bytes],
+    size: int,
     source: str,
     folder_tensor: Callable[[str], torch.Tensor] | None = None,
     to_device: Callable[[torch.Tensor], torch.Tensor] | None = None,
     safe: bool = True,
     layers: bool = True,
 ) -> Any:
-    """Return the object in a pickle. Every error names `source`.
+    """Return the object in a pickle: the next `size` bytes of a file. Every error names `source`.
 
     `layers`: whether torch.nn's modules are constructed.
     """
     if not safe:
-        return _full(body, source, folder_tensor, to_device)
+        return _load_trusted(file, size, source, folder_tensor, to_device)
     with named_errors(source):
-        return _loads(body, folder_tensor, to_device, layers)
+        return _load_safely(file, size, folder_tensor, to_device, layers)
 
 
-def _loads(
-    body: bytes, folder_tensor: Callable[..., Any] | None, to_device: Callable[[Any], Any], layers: bool
+def _load_safely(
+    file: IO[bytes],
+    size: int,
+    folder_tensor: Callable[..., Any] | None,
+    to_device: Callable[[Any], Any] | None,
+    layers: bool,
 ) -> Any:
-    end = body.rfind(_MARK)
-    if end > 0:  # checked before anything is constructed
-        _check_sum(body, body[end:])
-    stream, budget = io.BytesIO(body), Budget(len(body))
-    out = SafeReader(stream, len(body), _States(folder_tensor, to_device, budget), budget, layers).load()
+    end = file.tell() + size
+    has_checksum = _check_sum(file, size)  # before anything is constructed
+    budget = Budget(size)
+    out = SafeReader(file, size, _States(folder_tensor, to_device, budget), budget, layers).load()
     budget.finish()
-    if end < 0:
-        _check_sum(body, stream.read())
+    rest = end - file.tell()
+    if not has_checksum and rest:
+        raise CheckpointError(
+            f"truncated or altered: {rest} bytes stand behind its values, {shown(file.read(_LINE))}"
+        )
     return _content(out)
 
 
-def _full(
-    body: bytes, source: Any, folder_tensor: Callable[..., Any] | None, to_device: Callable[[Any], Any]
+def _load_trusted(
+    file: IO[bytes],
+    size: int,
+    source: Any,
+    folder_tensor: Callable[..., Any] | None,
+    to_device: Callable[[Any], Any] | None,
 ) -> Any:
     """Return the object in a pickle that the user trusts.
 
     Errors of the classes in it are raised unchanged.
     """
-    end = body.rfind(_MARK)
     try:
-        if end > 0:
-            _check_sum(body, body[end:])
+        _check_sum(file, size)
         states = _States(folder_tensor, to_device, Budget(1 << 60))
-        return _content(FullReader(io.BytesIO(body), states).load())
+        return _content(FullReader(file, states).load())
     except (EOFError, IndexError, KeyError, ValueError, pickle.UnpicklingError, CheckpointError) as error:
         with named_errors(source):
             raise error
@@ -396,8 +430,7 @@ def _content(out: Any) -> Any:
     if isinstance(out, dict) and "protocol_version" in out and "data" in out:
         if out["protocol_version"] != PROTOCOL_VERSION:
             raise CheckpointError(
-                f"protocol version {str(out['protocol_version'])[:40]!r}; this reader knows"
-                f" {PROTOCOL_VERSION}"
+                f"protocol version {shown(out['protocol_version'])}; this reader knows {PROTOCOL_VERSION}"
             )
         return out["data"]
     return out

@@ -13,8 +13,11 @@ from typing import IO, Any, TypeGuard
 
 import torch
 
-from . import layout, pickles, safetensors, torch_file
-from .errors import CheckpointError, RefusedError, named_errors
+from .._file_safety import torch_file
+from .._file_safety.errors import CheckpointError, RefusedError, named_errors
+from .._file_safety.opening import open_regular
+from .._file_safety.shown import shown
+from . import layout, modules, pickles, safetensors
 from .map_location import is_placement, map_tensors
 
 
@@ -56,7 +59,7 @@ def read_source(source: str | os.PathLike[str] | IO[bytes], options: LoadOptions
         return _read_folder(source, options)
     if not os.path.exists(source):
         raise FileNotFoundError(f"load: there is no file or folder {source!r}")
-    with layout.open_regular(source) as file:
+    with open_regular(source) as file:
         return _read_file(file, source, options)
 
 
@@ -70,15 +73,14 @@ def _read_folder(source: Any, options: Any) -> Any:
     with named_errors(source):
         if not os.path.lexists(pickled):
             return options.moved(layout.read_variables(source, options.is_safe))
-        with layout.open_inside(root, pickled) as file:
-            body = file.read()
     read = lambda name: layout.read_tensor(layout.tensor_folder(source, name), root)
-    return _unpickled(body, pickled, read, options)
+    with layout.open_inside(root, pickled) as file:
+        return _unpickled(file, size_of(file), pickled, read, options)
 
 
-def _unpickled(body: bytes, name: Any, read: Any, options: Any) -> Any:
-    return pickles.loads(
-        body, name, read, options.to_device, safe=options.is_safe, layers=options.builds_layers
+def _unpickled(file: IO[bytes], size: int, name: Any, read: Any, options: LoadOptions) -> Any:
+    return pickles.load(
+        file, size, name, read, options.to_device, safe=options.is_safe, layers=options.builds_layers
     )
 
 
@@ -86,18 +88,18 @@ def _read_file(file: Any, name: Any, options: Any) -> Any:
     """Return the object in a file, whose format is detected from its first bytes."""
     size = size_of(file)
     if size == 0:
-        raise CheckpointError(f"{name}: the file is empty")
+        raise CheckpointError.of(name, "the file is empty")
     file_format = format_of(file, size)
     if file_format == "safetensors":
         with named_errors(name):
             tensors = safetensors.read(file, size)
         return options.moved(tensors)
     if file_format == "pickle":
-        return _unpickled(file.read(), name, None, options)
+        return _unpickled(file, size, name, None, options)
     if file_format == "unknown":
-        raise CheckpointError(
-            f"{name}: not a file of OneFlow, torch or safetensors, or altered: it starts with"
-            f" {file.read(8)!r}"
+        raise CheckpointError.of(
+            name,
+            f"not a file of OneFlow, torch or safetensors, or altered: it starts with {shown(file.read(8))}",
         )
     if not options.reads_torch_files:
         raise ValueError(f"load: {name} is a torch file, and support_pytorch_format=False")
@@ -139,7 +141,7 @@ def _read_safely(file_format: str, file: Any, mapped: str | None, arguments: dic
         )
     common = {
         "map_location": arguments["map_location"],
-        "layers": "weights_only" not in arguments,
+        "find_shell": modules.layer_shell if "weights_only" not in arguments else None,
         "encoding": arguments.get("encoding", "utf-8"),
     }
     size = size_of(file)

@@ -10,8 +10,9 @@ from typing import IO, Any
 
 import torch
 
-from .errors import CheckpointError
-from .torch_file import fill
+from .._file_safety.errors import CheckpointError
+from .._file_safety.shown import reason, shown
+from .._file_safety.torch_file import fill
 
 _HEADER_LIMIT = 100_000_000
 _DTYPES = {
@@ -55,7 +56,8 @@ def read(file: IO[bytes], size: int) -> dict[str, torch.Tensor]:
     for name, _, _, (begin, end), _ in entries:
         if begin != at:
             raise CheckpointError(
-                f"altered: the values of {name!r} begin at byte {begin}, those before end at {at}; ranges may"
+                f"altered: the values of {shown(name)} begin at byte {begin}, those before end at {at};"
+                " ranges may"
                 " not overlap or leave gaps"
             )
         at = end
@@ -70,7 +72,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     try:
         header = json.loads(body.decode("utf-8"), object_pairs_hook=_distinct)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"truncated or altered header ({error})") from None
+        raise CheckpointError(f"truncated or altered header ({reason(error)})") from None
     if type(header) is not dict:
         raise CheckpointError("truncated or altered: the header is no object")
     return header
@@ -92,24 +94,24 @@ def _entry(name: Any, entry: Any) -> tuple[Any, ...]:
     has_keys = type(entry) is dict and entry.keys() == _ENTRY
     if not has_keys or type(entry["dtype"]) is not str or entry["dtype"] not in _DTYPES:
         raise CheckpointError(
-            f"altered, or of a newer version: the entry {name!r} of the header is {str(entry)[:80]}"
+            f"altered, or of a newer version: the entry {shown(name)} of the header is {shown(entry)}"
         )
     shape, offsets = entry["shape"], entry["data_offsets"]
     are_lists = type(shape) is list and type(offsets) is list and len(offsets) == 2
     if not are_lists or not all(map(_is_count, [*shape, *offsets])):
         raise CheckpointError(
-            f"altered: the entry {name!r} of the header has shape {str(shape)[:80]} and bytes"
-            f" {str(offsets)[:80]}"
+            f"altered: the entry {shown(name)} of the header has shape {shown(shape)} and bytes"
+            f" {shown(offsets)}"
         )
     dtype, count = _DTYPES[entry["dtype"]], 1
     for d in shape:
         count *= d
         if count >= 1 << 62:
-            raise CheckpointError(f"altered: the shape of {name!r} is {str(shape)[:80]}")
+            raise CheckpointError(f"altered: the shape of {shown(name)} is {shown(shape)}")
     if offsets[1] - offsets[0] != count * dtype.itemsize or (not count and max(shape) > 1 << 31):
         raise CheckpointError(
-            f"altered: {name!r} is {str(shape)[:80]} of {entry['dtype']}, but its values are bytes"
-            f" {offsets[0]}..{offsets[1]}"
+            f"altered: {shown(name)} is {shown(shape)} of {shown(entry['dtype'])}, but its values are bytes"
+            f" {shown(offsets[0])}..{shown(offsets[1])}"
         )
     return name, dtype, shape, tuple(offsets), count
 

@@ -17,11 +17,12 @@ from typing import IO, Any, Literal
 import torch
 
 from .. import _env, _processes
+from .._file_safety import atomic
+from .._file_safety.errors import CheckpointError
 from .._global import gathering
 from .._global.collectives import checking
 from .._global.gathering import gathered
-from . import atomic, layout, modules, pickles
-from .errors import CheckpointError
+from . import layout, modules, pickles
 from .map_location import is_placement, mover, spread
 from .reading import LoadOptions, is_path, read_source
 
@@ -66,6 +67,8 @@ def save(
     TypeError for both spellings of `global_dst_rank`.
     """
     target = _only_argument("save", path_or_buffer=path_or_buffer, f=f, path=path)
+    if is_path(target):
+        atomic.check_target("save", target)
     if consistent_dst_rank is not None:
         if global_dst_rank is not None:
             raise TypeError(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._files.atomic import lock_folder, sync_folder
-from .._files.errors import CheckpointError, named_errors
+from .._file_safety.atomic import lock_folder, new_file, sync_folder, write_synced
+from .._file_safety.errors import CheckpointError, named_errors
 from .._files.layout import open_inside
 
 if TYPE_CHECKING:
@@ -57,16 +57,12 @@ def _write(target: str, chunks: Iterable[tuple[np.ndarray, np.ndarray]], line: i
     for n, (keys, rows) in enumerate(chunks):
         parts = (("keys", np.ascontiguousarray(keys, "<i8")), ("rows", np.ascontiguousarray(rows, "<f4")))
         for part_name, array in parts:
-            with open(os.path.join(temporary, f"{part_name}-{n}.npy"), "wb") as file:
+            with new_file(os.path.join(temporary, f"{part_name}-{n}.npy")) as file:
                 np.save(file, array)
-                file.flush()
-                os.fsync(file.fileno())
         sums.append([len(keys), *(zlib.crc32(a.reshape(-1).view(np.uint8).data) for _, a in parts)])
         total += len(keys)
-    with open(os.path.join(temporary, "meta.json"), "w", encoding="utf-8") as file:
-        json.dump({"format": 1, "line": line, "count": total, "chunks": sums}, file)
-        file.flush()
-        os.fsync(file.fileno())
+    meta = {"format": 1, "line": line, "count": total, "chunks": sums}
+    write_synced(os.path.join(temporary, "meta.json"), json.dumps(meta).encode())
     sync_folder(temporary)
     old = target + ".old"
     shutil.rmtree(old, ignore_errors=True)

@@ -21,7 +21,7 @@ sys.path.insert(0, __file__.rsplit("/", 1)[0])
 import hostile_files as h
 from files_util import assert_same_bits
 
-from oneflow._files.constructors import allow
+from oneflow._file_safety.constructors import allow
 
 PLAIN = {
     "builtins.set": {1, "x", (2, 3)}, "builtins.frozenset": frozenset([1]), "builtins.complex": 1 + 2j, "builtins.bytes": b"", "_codecs.encode": b"\xff\x00",

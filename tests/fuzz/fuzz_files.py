@@ -41,7 +41,7 @@ from file_formats import ANY, FORMATS, read_hub_zip
 from files_util import assert_same_bits
 
 from oneflow._data import records
-from oneflow._files.errors import CheckpointError
+from oneflow._file_safety.errors import CheckpointError
 
 torch.set_num_threads(1)
 SECONDS, WAIT = 20, 300  # for one file: of the processor, and by the clock

@@ -13,7 +13,9 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from .reader import PackageError, shown
+from ..._file_safety.atomic import check_target, new_file, sync_folder, write_synced
+from ..._file_safety.shown import shown
+from .reader import PackageError
 
 PROGRAM, TENSORS = "program.json", "tensors.pt"
 TENSORS_NAME = re.compile(r"tensors(-[0-9a-f]{8})?\.pt\Z")
@@ -30,7 +32,7 @@ def write_folder(
     `write_tensors(file)` fills an open file. `program_text(name)` returns program.json for tensors in a file
     of that name.
     """
-    folder = os.path.realpath(os.fspath(folder))
+    folder = os.path.realpath(check_target("save", folder))
     created = _make(folder)
     unlock = _lock(folder)
     tensors, program = (
@@ -41,12 +43,13 @@ def write_folder(
     written = [tensors, program, os.path.join(folder, name)]
     try:
         _check_content(folder)
-        _write(tensors, write_tensors)
-        _write(program, lambda file: file.write(program_text(name).encode()))
+        with new_file(tensors) as file:
+            write_tensors(file)
+        write_synced(program, program_text(name).encode())
         os.rename(tensors, os.path.join(folder, name))
         os.replace(program, os.path.join(folder, PROGRAM))
         written.clear()
-        _sync_folder(folder)
+        sync_folder(folder)
         _remove_leftovers(folder, name, unlock is not None)
     finally:
         for path in written:
@@ -57,13 +60,6 @@ def write_folder(
         if created and written:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
-
-
-def _write(path: str, fill: Callable[[IO[bytes]], object]) -> None:
-    with open(path, "xb") as file:
-        fill(file)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _make(folder: str) -> bool:
@@ -80,8 +76,13 @@ def _make(folder: str) -> bool:
 
 
 def _check_content(folder: str) -> None:
-    """Raise if the folder belongs to something else: it has files but no graph."""
+    """Raise if the folder belongs to something else: it has files but no graph, or a device for one."""
     names = os.listdir(folder)
+    if PROGRAM in names and not os.path.isfile(os.path.join(folder, PROGRAM)):
+        raise PackageError(
+            f"{os.path.join(folder, PROGRAM)} is no regular file, so it is not replaced; choose another"
+            " folder"
+        )
     if PROGRAM not in names and not all(TENSORS_NAME.match(n) or _TEMPORARY.match(n) for n in names):
         raise PackageError(f"{folder} exists and holds something else than a graph; choose another folder")
 
@@ -112,16 +113,6 @@ def _lock(folder: str) -> Callable[[], None] | None:
         os.close(handle)
         return None
     return lambda: os.close(handle)
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the renames inside a folder survive a power cut, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 @contextlib.contextmanager

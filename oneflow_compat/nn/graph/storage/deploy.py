@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...._errors import unsupported
+from ...._file_safety.atomic import check_target
 from ...._graph.program import html_report
 from ...._graph.program.locations import GroupOption
 from ...._graph.program.object_trees import refers_to_arguments
@@ -52,6 +53,7 @@ def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = Fal
     All programs that the graph has made for other shapes, Python arguments and values are kept besides the
     one last run.
     """
+    path = check_target("save", path)
     entry = last_entry(graph, "save")
     check_steps(graph, entry, "saving")
     if entry.guards.serves_one_call:
@@ -66,7 +68,7 @@ def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = Fal
             " set_backend('auto') or 'inductor' before its first call"
         )
     programs = [(e.program, e.values_besides_arguments()) for e in (entry, *_others(graph, entry))]
-    writer.save(programs, os.fspath(path), backend, _schedules(graph, entry.program), compiled)
+    writer.save(programs, path, backend, _schedules(graph, entry.program), compiled)
 
 
 def _others(graph: GraphMembers, entry: Entry) -> list[Entry]:

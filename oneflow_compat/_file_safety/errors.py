@@ -7,6 +7,8 @@ import errno
 import pickle
 from collections.abc import Iterator
 
+from .shown import reason
+
 
 class CheckpointError(RuntimeError):
     """A file cannot be read: it is truncated, altered or of another format.
@@ -30,7 +32,11 @@ class RefusedError(CheckpointError, pickle.UnpicklingError):
 
 @contextlib.contextmanager
 def named_errors(source: object) -> Iterator[None]:
-    """Turn every error that a damaged file can cause into a CheckpointError that names `source`."""
+    """Turn every error that a damaged file can cause into a CheckpointError that names `source`.
+
+    The error that it replaces is not its cause: a traceback would print that error's arguments, which may be
+    values of the file.
+    """
     try:
         yield
     except CheckpointError as error:
@@ -51,9 +57,5 @@ def named_errors(source: object) -> Iterator[None]:
         if getattr(error, "of_the_caller", False):
             raise
         raise CheckpointError.of(
-            source, f"truncated or altered ({type(error).__name__}: {_short(error)})"
-        ) from error
-
-
-def _short(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0][:300]
+            source, f"truncated or altered ({type(error).__name__}: {reason(error)})"
+        ) from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import RefusedError
+from ..shown import shown
 from .plain_values import refuse
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _LAYOUTS = {
 }
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
 _MOST_DIMENSIONS = 64
+_OWN_ATTRIBUTES = ("_is_param", "full_tensor")  # by which this package tells kinds of tensors apart
 
 
 # --------------------------------------------------------------------------- checks
@@ -36,7 +38,7 @@ def integers(name: str, value: object) -> tuple[int, ...]:
         or len(value) > _MOST_DIMENSIONS
         or any(type(n) is not int or not 0 <= n < 1 << 62 for n in value)
     ):
-        raise RefusedError(f"altered: the {name} of a tensor is {str(value)[:80]}")
+        raise RefusedError(f"altered: the {name} of a tensor is {shown(value)}")
     return tuple(value)
 
 
@@ -45,7 +47,7 @@ def _count(size: Any) -> int:
     for d in size:
         count *= d
     if count >= 1 << 62 or (not count and any(d > 1 << 31 for d in size)):
-        raise RefusedError(f"altered: the size of a tensor is {list(size)}")
+        raise RefusedError(f"altered: the size of a tensor is {shown(list(size))}")
     return count
 
 
@@ -54,13 +56,15 @@ def _check_view(storage_bytes: int, item: int, offset: Any, size: Any, stride: A
     size, stride = integers("size", size), integers("stride", stride)
     if type(offset) is not int or not 0 <= offset < 1 << 62 or len(size) != len(stride):
         raise RefusedError(
-            f"altered: a tensor of size {list(size)} has stride {list(stride)} and offset {offset!r}"
+            f"altered: a tensor of size {shown(list(size))} has stride {shown(list(stride))} and offset"
+            f" {shown(offset)}"
         )
     last = offset + sum((d - 1) * s for d, s in zip(size, stride))
     if _count(size) and (last + 1) * item > storage_bytes or offset * item > storage_bytes:
         raise RefusedError(
-            f"altered: a tensor of size {list(size)}, stride {list(stride)} and offset {offset} needs"
-            f" {(last + 1) * item} bytes; its storage has {storage_bytes}"
+            f"altered: a tensor of size {shown(list(size))}, stride {shown(list(stride))} and offset"
+            f" {shown(offset)} needs"
+            f" {shown((last + 1) * item)} bytes; its storage has {storage_bytes}"
         )
     return offset, size, stride
 
@@ -92,7 +96,7 @@ def _check_dtype(value: Any) -> torch.dtype:
 
 def _check_bool(value: Any) -> bool:
     if type(value) is not bool:
-        raise RefusedError(f"altered: requires_grad is {value!r}")
+        raise RefusedError(f"altered: requires_grad is {shown(value)}")
     return value
 
 
@@ -105,7 +109,7 @@ def _set_metadata(tensor: torch.Tensor, metadata: Any) -> torch.Tensor:
         or not metadata.keys() <= {"conj", "neg"}
         or any(type(v) is not bool for v in metadata.values())
     ):
-        raise RefusedError(f"altered: the flags of a tensor are {metadata!r}")
+        raise RefusedError(f"altered: the flags of a tensor are {shown(metadata)}")
     if metadata.get("conj") and tensor.is_complex():
         tensor = tensor.conj()
     return torch._neg_view(tensor) if metadata.get("neg") else tensor
@@ -192,12 +196,14 @@ def set_attributes(tensor: torch.Tensor, state: object) -> torch.Tensor:
 
 def _check_attribute(name: Any, value: Any) -> None:
     reserved = type(name) is not str or name.startswith(("__", "_of_")) or hasattr(torch.nn.Parameter, name)
+    reserved = reserved or name in _OWN_ATTRIBUTES
     plain = isinstance(value, _PLAIN_ATTRIBUTES) or (
         type(value) in (tuple, list) and all(isinstance(v, _PLAIN_ATTRIBUTES) for v in value)
     )
     if reserved or not plain:
         raise RefusedError(
-            f"it gives a tensor the attribute {name!r} of type {type(value).__name__}; a safe load sets plain"
+            f"it gives a tensor the attribute {shown(name)} of type {type(value).__name__}; a safe load"
+            " sets plain"
             " values only"
         )
 
@@ -230,36 +236,55 @@ def _quantized(
     ):
         tensor = torch._empty_affine_quantized(size, scale=quantizer[1], zero_point=quantizer[2], dtype=dtype)
     elif quantizer[0] in _PER_CHANNEL and len(quantizer) == 4:
-        tensor = _per_channel(size, dtype, *quantizer)
+        tensor = _per_channel(budget, size, dtype, *quantizer)
     else:
-        raise RefusedError(f"altered: the quantization of a tensor is {quantizer[0]!r}")
+        raise RefusedError(f"altered: the quantization of a tensor is {shown(quantizer[0])}")
     return tensor.set_(storage, offset, size, stride).requires_grad_(_check_bool(requires_grad))
 
 
-def _per_channel(size: Any, dtype: Any, scheme: Any, scales: Any, zero_points: Any, axis: Any) -> Any:
+def _per_channel(
+    budget: Budget, size: Any, dtype: Any, scheme: Any, scales: Any, zero_points: Any, axis: Any
+) -> Any:
     floats = scheme is torch.per_channel_affine_float_qparams
     dtypes = (torch.float, torch.float) if floats else (torch.double, torch.long)
     scales, zero_points = (
-        torch.tensor(v, dtype=d) if type(v) is list else check_tensor(v)
+        _vector(budget, v, d) if type(v) is list else check_tensor(v)
         for v, d in zip((scales, zero_points), dtypes)
     )
     fits = type(axis) is int and 0 <= axis < len(size) and scales.shape == zero_points.shape == (size[axis],)
+    if fits:
+        budget.charge_data(
+            4 * 8 * size[axis], "the scales of a quantized tensor"
+        )  # torch copies and converts
     if not fits or scales.layout is not torch.strided or zero_points.layout is not torch.strided:
         raise RefusedError(
-            f"altered: a tensor of size {list(size)} is quantized along {axis!r} with {list(scales.shape)}"
-            f" scales and {list(zero_points.shape)} zero points"
+            f"altered: a tensor of size {shown(list(size))} is quantized along {shown(axis)} with"
+            f" {shown(list(scales.shape))}"
+            f" scales and {shown(list(zero_points.shape))} zero points"
         )
     return torch._empty_per_channel_affine_quantized(
         size, scales=scales, zero_points=zero_points, axis=axis, dtype=dtype
     )
 
 
+def _vector(budget: Budget, values: list[Any], dtype: torch.dtype) -> torch.Tensor:
+    """Return the tensor of a list of numbers. A list in the list could hold one list many times."""
+    if any(type(v) not in (int, float) for v in values):
+        raise RefusedError("altered: the scales or zero points of a quantized tensor are no numbers")
+    budget.charge_data(64 * len(values), "the scales of a quantized tensor")
+    return torch.tensor(values, dtype=dtype)
+
+
 def _sparse(budget: Budget, layout: Any, data: Any) -> Any:
     """Return a sparse tensor. Its indices are compared with its size after all values are read."""
+    if type(data) is not tuple or not 3 <= len(data) <= 4:
+        raise RefusedError("altered: the parts of a sparse tensor are no tuple of three or four")
     tensors, size = (data[:2], data[2]) if layout is torch.sparse_coo else (data[:3], data[3])
     for tensor in tensors:
         if check_tensor(tensor).layout is not torch.strided:
             raise RefusedError("altered: the indices or values of a sparse tensor are not dense")
+        # the check of the indices compares them in fresh buffers, and a view may show one element many times
+        budget.charge_data(tensor.numel() * tensor.element_size(), "a sparse tensor")
     size = integers("size", size)
     if layout is torch.sparse_coo:
         coalesced = data[3] if len(data) == 4 else None
@@ -267,7 +292,7 @@ def _sparse(budget: Budget, layout: Any, data: Any) -> Any:
     elif layout in _SPARSE_COMPRESSED:
         tensor = torch.sparse_compressed_tensor(*tensors, size, layout=layout, check_invariants=False)
     else:
-        raise RefusedError(f"altered: the layout of a sparse tensor is {layout!r}")
+        raise RefusedError(f"altered: the layout of a sparse tensor is {shown(layout)}")
     budget.check_later(lambda: _check_sparse(tensor, tensors, size, layout))
     return tensor
 
@@ -292,6 +317,7 @@ def _nested(budget: Budget, buffer: Any, sizes: Any, strides: Any, offsets: Any)
     ):
         raise RefusedError("altered: the parts of a nested tensor do not fit together")
     budget.require_values("a nested tensor")
+    budget.charge_objects(3 * 40 * sizes.numel() + 200 * len(sizes), "a nested tensor")
     for size, stride, offset in zip(sizes.tolist(), strides.tolist(), offsets.tolist()):
         _check_view(buffer.numel() * buffer.element_size(), buffer.element_size(), offset, size, stride)
     return torch._nested_view_from_buffer(buffer, sizes, strides, offsets)
@@ -345,7 +371,7 @@ def _device(budget: Budget, *arguments: Any) -> Any:
 
 
 def _layout(budget: Budget, name: Any) -> Any:
-    if name not in _LAYOUTS:
+    if type(name) is not str or name not in _LAYOUTS:
         refuse("torch.layout", (name,))
     return _LAYOUTS[name]
 

@@ -1,16 +1,19 @@
 """The memory that a load may allocate for a file, counted before each allocation."""
 
+import collections
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 
 from .errors import RefusedError
+from .shown import shown
 
 ALLOWANCE = 64 << 20  # bytes that any file may need
 DATA_FACTOR = 4  # bytes of values for each byte of the file: read, unpacked, converted
 OBJECT_FACTOR = 64  # bytes of Python objects for each byte of a pickle; an empty dict is two bytes there
 COLLISIONS = 32  # different keys that share one hash
+KEY_ELEMENTS = 256  # values in a key that is a tuple
 
 
 class Budget:
@@ -34,7 +37,7 @@ class Budget:
         self._data = ALLOWANCE + DATA_FACTOR * file_size
         self._objects = ALLOWANCE + OBJECT_FACTOR * (file_size if pickle_size is None else pickle_size)
         self._file_size = file_size
-        self._hashes: dict[int, list[Any]] = {}
+        self._keys = Keys()
 
     def charge_data(self, amount: int, subject: str) -> None:
         """Count `amount` bytes of values; RefusedError if the file may not have them."""
@@ -50,8 +53,8 @@ class Budget:
 
     def _excess(self, amount: int, subject: str) -> str:
         return (
-            f"altered or hostile: {subject} needs {amount} bytes more than a file of {self._file_size} bytes"
-            " may take. If you trust the file, load it with weights_only=False"
+            f"altered or hostile: {subject} needs {shown(amount)} bytes more than a file of"
+            f" {self._file_size} bytes may take. If you trust the file, load it with weights_only=False"
         )
 
     def check_later(self, check: Callable[[], object]) -> None:
@@ -70,32 +73,63 @@ class Budget:
 
     def check_key(self, key: Hashable) -> None:
         """Refuse a key of a dict or set whose hash is slow, recursive or shared by many other keys."""
-        if type(key) is str or type(key) is bytes:
+        if type(key) is not str and type(key) is not bytes:
+            self.charge_objects(key_size(key), "a key")
+            self._keys.check(key)
+
+
+class Keys:
+    """The keys of the dicts and sets of one file. Many different keys of one hash would take endless time."""
+
+    def __init__(self) -> None:
+        self._seen: set[Hashable] = set()
+        self._sharing: collections.Counter[int] = collections.Counter()
+
+    def check(self, key: Hashable) -> None:
+        """Refuse a plain key whose hash many other keys share. `key_size` must have accepted the key."""
+        if key in self._seen:
             return
-        self.charge_objects(_key_cost(key), "a key")
-        same_hash = self._hashes.setdefault(hash(key), [])
-        if key not in same_hash:
-            same_hash.append(key)
-            if len(same_hash) > COLLISIONS:
-                raise RefusedError(
-                    f"altered or hostile: more than {COLLISIONS} keys have one hash, {key!r} is one of them"
-                )
+        self._sharing[hash(key)] += 1
+        if self._sharing[hash(key)] > COLLISIONS:
+            raise RefusedError(
+                f"altered or hostile: more than {COLLISIONS} keys have one hash, {shown(key)} is one of them"
+            )
+        self._seen.add(key)
 
 
-def _key_cost(key: Any, depth: int = 0) -> int:
-    """Return the bytes that hashing a key reads. Raise RefusedError for a key that is no plain value."""
-    if isinstance(key, tuple | frozenset):
-        if depth > 16:
-            raise RefusedError("altered or hostile: a key of a dict is a tuple of tuples, more than 16 deep")
-        return 64 + sum(_key_cost(item, depth + 1) for item in key)
-    if isinstance(key, int):
-        return 32 + key.bit_length() // 8
-    if isinstance(key, str | bytes):
-        return 32 + len(key)
-    is_plain = key is None or isinstance(key, float | complex | type | torch.dtype | torch.device)
-    if is_plain or type(key).__module__.split(".")[0] in _KEY_MODULES:
+def key_size(key: object) -> int:
+    """Return the bytes that hashing a key reads. Raise RefusedError for a key that is no plain value.
+
+    The values of a tuple are counted before anything is hashed: a tuple that holds one tuple many times has
+    more values than a loop can visit, if these tuples do the same. A deep one overflows the stack of hash().
+    """
+    size, elements, waiting = 0, 0, [key]
+    while waiting:
+        item: Any = waiting.pop()
+        elements += 1
+        if isinstance(item, tuple | frozenset):
+            elements += len(item)
+            if elements <= KEY_ELEMENTS:
+                waiting.extend(item)
+        if elements > KEY_ELEMENTS:
+            raise RefusedError(
+                f"altered or hostile: a key of a dict or set has more than {KEY_ELEMENTS} values"
+            )
+        size += _hashed_bytes(item)
+    return size
+
+
+def _hashed_bytes(item: Any) -> int:
+    if isinstance(item, int):
+        return 32 + item.bit_length() // 8
+    if isinstance(item, str | bytes):
+        return 32 + len(item)
+    is_plain = item is None or isinstance(
+        item, tuple | frozenset | float | complex | type | torch.dtype | torch.device
+    )
+    if is_plain or type(item).__module__.split(".")[0] in _KEY_MODULES:
         return 256
-    raise RefusedError(f"it has a {type(key).__name__} as a key of a dict or set; keys are plain values")
+    raise RefusedError(f"it has a {type(item).__name__} as a key of a dict or set; keys are plain values")
 
 
 _KEY_MODULES = ("pathlib", "datetime", "uuid", "decimal", "fractions", "numpy")

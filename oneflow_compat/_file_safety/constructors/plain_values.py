@@ -182,6 +182,7 @@ def _timezone(budget: Budget, offset: Any, *name: Any) -> Any:
 def _decimal(budget: Budget, string: Any) -> Any:
     if type(string) is not str or len(string) > _DIGITS:
         refuse("Decimal", (string,))
+    budget.charge_objects(100 + len(string), "a Decimal")
     return decimal.Decimal(string)
 
 
@@ -192,9 +193,11 @@ def _fraction(budget: Budget, *arguments: Any) -> Any:
         and len(arguments[0]) <= _DIGITS
         and re.fullmatch(r"-?\d+(/\d+)?", arguments[0])
     ):
+        budget.charge_objects(4 * len(arguments[0]), "a Fraction")  # time of the greatest common divisor
         return fractions.Fraction(arguments[0])
     if len(arguments) != 2 or any(type(a) is not int or a.bit_length() > 4 * _DIGITS for a in arguments):
         refuse("Fraction", arguments)
+    budget.charge_objects(sum(a.bit_length() for a in arguments), "a Fraction")
     return fractions.Fraction(*arguments)
 
 

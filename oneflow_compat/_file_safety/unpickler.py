@@ -13,21 +13,24 @@ import pickle
 import struct
 import types
 import uuid
+from collections.abc import Callable
 from typing import IO, Any
 
-from . import modules
 from .budget import Budget
-from .constructors import allow, numpy_values, plain_values, torch_values
+from .constructors import allow, plain_values, torch_values
 from .constructors.numpy_values import Shell
 from .errors import CheckpointError, RefusedError
+from .shown import plain_text, shown, title
 
 _KEPT = (
     "PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT"
     " BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BINUNICODE SHORT_BINUNICODE BINUNICODE8"
     " EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GLOBAL STACK_GLOBAL BINGET LONG_BINGET"
 )
+FindShell = Callable[[str, str], type[Shell] | None]
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 _HEADER = 56  # bytes of an empty list
+_MEMO = 100  # bytes of an entry of the memo
 
 
 class _Bounded:
@@ -65,14 +68,20 @@ def _push_empty(make: Any, size: Any) -> Any:
 class Unpickler(pickle._Unpickler):
     """Load one pickle of at most `size` bytes.
 
-    `budget` limits what it may allocate, `layers` allows the modules of torch.nn.
+    `budget` limits what it may allocate. `find_shell(module, name)` returns the Shell of a class whose
+    objects are described by their state (the layers of torch.nn), or None.
     """
 
     def __init__(
-        self, file: IO[bytes], size: int, budget: Budget, encoding: str = "utf-8", layers: bool = True
+        self,
+        file: IO[bytes],
+        size: int,
+        budget: Budget,
+        encoding: str = "utf-8",
+        find_shell: FindShell | None = None,
     ) -> None:
         super().__init__(_Bounded(file, size), encoding=encoding, fix_imports=False)
-        self.budget, self._layers, self._unfinished = budget, layers, 0
+        self.budget, self._find_shell, self._unfinished = budget, find_shell, 0
 
     # ------------------------------------------------------------------- names
     def find_class(self, module: str, name: str) -> Any:
@@ -82,13 +91,13 @@ class Unpickler(pickle._Unpickler):
         """
         storage = torch_values.storage_class(module, name)
         allowed = storage if storage is not None else allow.find(module, name)
-        if allowed is None and self._layers:
-            allowed = modules.layer_shell(module, name)
+        if allowed is None and self._find_shell is not None:
+            allowed = self._find_shell(module, name)
         if allowed is None:
             raise RefusedError(
-                f"it holds a {module}.{name}, which a safe load does not construct. If you trust the file,"
-                " load it with weights_only=False, or allow the class with"
-                f" torch.serialization.add_safe_globals([{name}])"
+                f"it holds a {plain_text(f'{module}.{name}')}, which a safe load does not construct. If you"
+                " trust the file, load it with weights_only=False, or allow the class with"
+                f" torch.serialization.add_safe_globals([{plain_text(name)}])"
             )
         return allowed
 
@@ -118,9 +127,9 @@ class Unpickler(pickle._Unpickler):
         """Return the object of a NEWOBJ opcode."""
         if isinstance(cls, type) and issubclass(cls, Shell):
             # the constructor of a layer does not run
-            if arguments != () and not issubclass(cls, modules.LayerShell):
+            if not cls.takes_arguments and (type(arguments) is not tuple or arguments):
                 raise RefusedError(f"altered: a {cls.__name__} is made with arguments")
-            self.budget.charge_objects(400, cls.__name__)
+            self.budget.charge_objects(cls.size, cls.__name__)
             return cls()
         return allow.new(cls, arguments, self.budget)
 
@@ -136,25 +145,16 @@ class Unpickler(pickle._Unpickler):
         elif isinstance(target, uuid.UUID):
             plain_values.build_uuid(target, state)
         elif type(target) in (collections.OrderedDict, argparse.Namespace, types.SimpleNamespace):
-            target.__dict__.update(_attributes(state))
+            target.__dict__.update(_attributes(type(target), state))
         elif allow.is_user_global(type(target)):
             self.stack.append(state)
             super().load_build()
         else:
-            raise RefusedError(
-                f"it changes a {getattr(target, '__name__', type(target).__name__)}, which a safe load does"
-                " not do"
-            )
+            raise RefusedError(f"it changes {title(target)}, which a safe load does not do")
 
     def value_of(self, shell: Shell, state: Any) -> Any:
         """Return the object that a shell stands for."""
-        if isinstance(shell, numpy_values.Array):
-            return numpy_values.build_array(self.budget, state)
-        if isinstance(shell, numpy_values.DType):
-            return numpy_values.build_dtype(shell, state)
-        if isinstance(shell, modules.LayerShell):
-            return modules.build(shell, state)
-        raise RefusedError(f"altered: a {type(shell).__name__} has a state")
+        return shell.build(state, self.budget)
 
     # ------------------------------------------------------------------- containers
     def load_mark(self) -> None:
@@ -206,6 +206,8 @@ class Unpickler(pickle._Unpickler):
         value = self.stack[-1]
         if isinstance(value, Shell):
             value.memo_keys.append(key)
+        if key not in self.memo:
+            self.budget.charge_objects(_MEMO, "a memo")
         self.memo[key] = value
 
     def load_memoize(self) -> None:
@@ -253,7 +255,7 @@ class Unpickler(pickle._Unpickler):
         except KeyError as error:
             if error.args and type(error.args[0]) is int and error.args[0] not in self.dispatch:
                 raise RefusedError(
-                    f"altered: no opcode of a pickle of protocol 2 or newer: {chr(error.args[0])!r}"
+                    f"altered: no opcode of a pickle of protocol 2 or newer: {shown(chr(error.args[0]))}"
                 ) from None
             raise
 
@@ -263,8 +265,8 @@ def _check_type(target: Any, classes: Any, what: str) -> None:
         raise RefusedError(f"altered or hostile: it adds {what} to a {type(target).__name__}")
 
 
-def _attributes(state: Any) -> dict:
-    """Return a state that is a dict of attribute names, or raise."""
-    if type(state) is not dict or any(type(name) is not str or name.startswith("__") for name in state):
-        raise RefusedError("altered: the state of an object is no dict of attributes")
+def _attributes(cls: type, state: Any) -> dict:
+    """Return a state that is a dict of attributes, none of which hides one of the class, or raise."""
+    if type(state) is not dict or any(type(name) is not str or hasattr(cls, name) for name in state):
+        raise RefusedError(f"altered: the state of a {cls.__name__} is no dict of attributes of its own")
     return state

@@ -17,6 +17,7 @@ import torch
 
 from ..budget import Budget
 from ..errors import RefusedError
+from ..shown import title
 from . import numpy_values, plain_values, torch_values
 
 _ALIASES = {
@@ -98,7 +99,8 @@ def call(target: Any, arguments: object, budget: Budget) -> Any:
     if is_user_global(target):
         return target(*arguments)
     raise RefusedError(
-        f"it calls {_title(target)}, which a safe load does not call. If you trust the file, load it with"
+        f"it calls {target.name if isinstance(target, Constructor) else title(target)}, which a safe load"
+        " does not call. If you trust the file, load it with"
         " weights_only=False"
     )
 
@@ -124,20 +126,13 @@ def user_globals() -> dict[str, Any]:
     return out
 
 
-def _title(target: Any) -> str:
-    return getattr(target, "name", None) or getattr(target, "__name__", None) or type(target).__name__
-
-
 # --------------------------------------------------------------------------- classes the user allowed
 def _from_type(budget: Budget, function: Any, cls: type, arguments: Any, state: Any) -> Any:
     """Return a tensor with attributes, or of a subclass that the user allowed."""
     tensor = torch_values.check_tensor(call(function, arguments, budget))
     if cls is not type(tensor):
         if cls not in (torch.Tensor, torch.nn.Parameter) and not is_user_global(cls):
-            raise RefusedError(
-                f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not"
-                " make"
-            )
+            raise RefusedError(f"it holds a tensor of class {title(cls)}, which a safe load does not make")
         tensor = tensor.as_subclass(cls)
     own_setstate = getattr(cls, "__setstate__", torch.Tensor.__setstate__)
     if is_user_global(cls) and own_setstate is not torch.Tensor.__setstate__:
@@ -159,9 +154,7 @@ def _wrapper(
 ) -> Any:
     """Return a tensor of a subclass without values of its own, if the user allowed the subclass."""
     if not is_user_global(cls):
-        raise RefusedError(
-            f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not make"
-        )
+        raise RefusedError(f"it holds a tensor of class {title(cls)}, which a safe load does not make")
     return torch._utils._rebuild_wrapper_subclass(
         cls,
         dtype,

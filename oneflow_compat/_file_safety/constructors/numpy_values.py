@@ -16,6 +16,7 @@ import numpy as np
 
 from ..budget import Budget
 from ..errors import RefusedError
+from ..shown import shown
 from .plain_values import refuse
 
 _PLAIN = re.compile(
@@ -32,15 +33,24 @@ class Shell:
     """
 
     memo_keys: list[int]
+    takes_arguments = False  # whether a pickle may pass arguments, which are not used
+    size = 400  # bytes of the object
 
     def __new__(cls, *arguments: Any) -> Any:
         shell = super().__new__(cls)
         shell.memo_keys = []
         return shell
 
+    def build(self, state: Any, budget: Budget) -> Any:
+        """Return the object of a pickled state."""
+        raise RefusedError(f"altered: a {type(self).__name__} has a state")
+
 
 class Array(Shell):
     """An array without its values."""
+
+    def build(self, state: Any, budget: Budget) -> np.ndarray:
+        return build_array(budget, state)
 
 
 class DType(Shell):
@@ -49,13 +59,17 @@ class DType(Shell):
     def __init__(self, dtype: np.dtype) -> None:
         self.dtype = dtype
 
+    def build(self, state: Any, budget: Budget) -> np.dtype:
+        return build_dtype(self, state)
+
 
 def _plain_dtype(budget: Budget, *arguments: Any) -> DType:
     """Return a dtype of numbers, or of text of fixed length, by its name."""
     name = arguments[0] if arguments else None
     if not 1 <= len(arguments) <= 3 or type(name) is not str or not _PLAIN.fullmatch(name):
         raise RefusedError(
-            f"it holds the numpy dtype {name!r}; a safe load makes plain numbers and text. If you trust the"
+            f"it holds the numpy dtype {shown(name)}; a safe load makes plain numbers and text. If you"
+            " trust the"
             " file, load it with weights_only=False"
         )
     return DType(np.dtype(name))
@@ -67,7 +81,8 @@ def check_dtype(dtype: Any) -> np.dtype:
     is_compound = not isinstance(dtype, np.dtype) or dtype.hasobject or dtype.fields or dtype.subdtype
     if is_compound or dtype.kind not in "biufcUS":
         raise RefusedError(
-            f"it holds numpy values of {dtype!r}; a safe load makes plain numbers and text. If you trust the"
+            f"it holds numpy values of {shown(dtype)}; a safe load makes plain numbers and text. If you"
+            " trust the"
             " file, load it with weights_only=False"
         )
     return dtype
@@ -88,7 +103,7 @@ def build_dtype(shell: DType, state: Any) -> np.dtype:
         or any(v is not None for v in (*state[2:5], *state[8:]))
         or state[5:8] != expected
     ):
-        raise RefusedError(f"altered or hostile: the state of a numpy dtype {dtype} is {state!r}")
+        raise RefusedError(f"altered or hostile: the state of a numpy dtype {dtype} is {shown(state)}")
     return dtype if state[1] == "|" else dtype.newbyteorder(state[1])
 
 
@@ -107,7 +122,7 @@ def _dimensions(shape: Any) -> tuple[int, ...]:
         or len(shape) > 32
         or any(type(d) is not int or not 0 <= d < 1 << 62 for d in shape)
     ):
-        raise RefusedError(f"altered: the shape of an array is {shape!r}")
+        raise RefusedError(f"altered: the shape of an array is {shown(shape)}")
     return shape
 
 
@@ -120,10 +135,11 @@ def _from_bytes(budget: Budget, shape: Any, dtype: Any, data: Any, order: Any) -
     if type(data) not in (bytes, bytearray) or len(data) != count * dtype.itemsize:
         size = len(data) if isinstance(data, bytes | bytearray) else type(data).__name__
         raise RefusedError(
-            f"altered: an array of shape {shape} and {dtype} has {count * dtype.itemsize} bytes, found {size}"
+            f"altered: an array of shape {shown(shape)} and {dtype} has {shown(count * dtype.itemsize)}"
+            f" bytes, found {size}"
         )
     if order not in ("C", "F"):
-        raise RefusedError(f"altered: the order of an array is {order!r}")
+        raise RefusedError(f"altered: the order of an array is {shown(order)}")
     if not count:
         return np.empty(_small(shape), dtype)
     budget.charge_data(len(data), "an array")
@@ -135,7 +151,7 @@ def _small(shape: Any) -> Any:
     them.
     """
     if any(d > 1 << 31 for d in shape):
-        raise RefusedError(f"altered: the shape of an array is {shape}")
+        raise RefusedError(f"altered: the shape of an array is {shown(shape)}")
     return shape
 
 

@@ -20,7 +20,9 @@ import torch
 from .budget import Budget
 from .constructors.torch_values import StorageClass
 from .errors import CheckpointError, RefusedError
-from .unpickler import Unpickler
+from .opening import open_zip
+from .shown import reason, shown
+from .unpickler import FindShell, Unpickler
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _LOCAL_HEADER = 30
@@ -53,7 +55,7 @@ def _restore(storage: Any, location: Any) -> Any:
     try:
         return torch.serialization.default_restore_location(storage, location)
     except RuntimeError as error:  # the error comes from the device, not from the file
-        raise CheckpointError(str(error)) from None
+        raise CheckpointError(reason(error)) from None
 
 
 def _is_meta(map_location: Any) -> bool:
@@ -64,9 +66,9 @@ class _Reader(Unpickler):
     """The Unpickler, with the storages of a torch file as persistent values."""
 
     def __init__(
-        self, file: Any, size: Any, budget: Budget, storage: Any, layers: bool, encoding: str
+        self, file: Any, size: Any, budget: Budget, storage: Any, find_shell: Any, encoding: str
     ) -> None:
-        super().__init__(file, size, budget, encoding=encoding, layers=layers)
+        super().__init__(file, size, budget, encoding=encoding, find_shell=find_shell)
         self._storage = storage
 
     def persistent_load(self, pid: Any) -> Any:
@@ -77,7 +79,7 @@ class _Reader(Unpickler):
             return pid[1]
         is_storage = name == "storage" and len(pid) in (5, 6) and isinstance(pid[1], StorageClass)
         if not is_storage or type(pid[4]) is not int or pid[4] < 0:
-            raise RefusedError(f"altered: a persistent id is {str(pid)[:80]}")
+            raise RefusedError(f"altered: a persistent id is {shown(pid)}")
         _, storage_class, key, location, count, *view = pid
         return self._storage(
             storage_class.dtype, _text(key), _text(location), count, view[0] if view else None
@@ -88,7 +90,7 @@ def _text(value: Any) -> str:
     if type(value) is bytes:
         value = value.decode("ascii")
     if type(value) is not str:
-        raise RefusedError(f"altered: the name of a storage is {str(value)[:80]}")
+        raise RefusedError(f"altered: the name of a storage is {shown(value)}")
     return value
 
 
@@ -111,7 +113,7 @@ class _Archive:
 
     def __init__(self, file: Any, size: int, check_crc: bool) -> None:
         self.file, self._check_crc = file, check_crc
-        self.zip = zipfile.ZipFile(file)
+        self.zip = open_zip(file, size)
         members = self.zip.infolist()
         self.members = {member.filename: member for member in members}
         if len(self.members) != len(members):
@@ -135,25 +137,27 @@ class _Archive:
         for member in sorted(members, key=lambda m: m.header_offset):
             if member.header_offset < end or member.flag_bits & 1:
                 raise RefusedError(
-                    f"altered or hostile: the member {member.filename!r} lies over another one, or is"
+                    f"altered or hostile: the member {shown(member.filename)} lies over another one, or is"
                     " encrypted"
                 )
             self.file.seek(member.header_offset)
             header = self.file.read(_LOCAL_HEADER)
             if len(header) != _LOCAL_HEADER or header[:4] != b"PK\x03\x04":
-                raise CheckpointError(f"truncated or altered: the header of the member {member.filename!r}")
+                raise CheckpointError(
+                    f"truncated or altered: the header of the member {shown(member.filename)}"
+                )
             name_size, extra_size = struct.unpack("<HH", header[26:30])
             encoding = "utf-8" if member.flag_bits & 0x800 else "cp437"
             if self.file.read(name_size) != member.orig_filename.encode(encoding):
                 raise CheckpointError(
-                    f"altered: the member {member.filename!r} has another name in its header"
+                    f"altered: the member {shown(member.filename)} has another name in its header"
                 )
             starts[member.filename] = start = member.header_offset + _LOCAL_HEADER + name_size + extra_size
             end = start + member.compress_size
             is_stored = member.compress_type == zipfile.ZIP_STORED
             if end > size or is_stored and member.compress_size != member.file_size:
                 raise CheckpointError(
-                    f"truncated or altered: the member {member.filename!r} does not lie within the file"
+                    f"truncated or altered: the member {shown(member.filename)} does not lie within the file"
                 )
         return starts
 
@@ -162,7 +166,7 @@ class _Archive:
             return self.members[self.prefix + name]
         except KeyError:
             raise CheckpointError(
-                f"truncated or altered: there is no member {self.prefix + name!r}"
+                f"truncated or altered: there is no member {shown(self.prefix + name)}"
             ) from None
 
     def read_into(self, name: str, view: Any) -> None:
@@ -173,7 +177,7 @@ class _Archive:
             fill(self.file, view)
             if self._check_crc and zlib.crc32(view) != member.CRC:
                 raise CheckpointError(
-                    f"truncated or altered (the CRC-32 of {member.filename!r} is another one). If it was"
+                    f"truncated or altered (the CRC-32 of {shown(member.filename)} is another one). If it was"
                     " written with torch.serialization.set_crc32_options(False), load it with"
                     " check_crc=False"
                 )
@@ -182,13 +186,13 @@ class _Archive:
             fill(unpacked, view)
             if unpacked.read(1):
                 raise CheckpointError(
-                    f"altered: the member {member.filename!r} is longer than its directory says"
+                    f"altered: the member {shown(member.filename)} is longer than its directory says"
                 )
 
     def read(self, name: str, budget: Budget) -> bytes:
         """Return the bytes of a small member."""
         size = self.member(name).file_size
-        budget.charge_data(size, f"the member {name!r}")
+        budget.charge_data(size, f"the member {shown(name)}")
         body = bytearray(size)
         self.read_into(name, memoryview(body))
         return bytes(body)
@@ -209,7 +213,7 @@ def load_zip(
     file: IO[bytes],
     size: int,
     map_location: Any = None,
-    layers: bool = True,
+    find_shell: FindShell | None = None,
     check_crc: bool = True,
     mapped: str | None = None,
     encoding: str = "utf-8",
@@ -223,7 +227,7 @@ def load_zip(
     if mapped is not None:
         storages.mapped = torch.UntypedStorage.from_file(mapped, False, size)
     body = archive.read("data.pkl", budget)
-    value = _Reader(io.BytesIO(body), len(body), budget, storages.storage, layers, encoding).load()
+    value = _Reader(io.BytesIO(body), len(body), budget, storages.storage, find_shell, encoding).load()
     budget.finish()
     return value
 
@@ -238,7 +242,7 @@ class _ZipStorages:
         has_order = archive.prefix + "byteorder" in archive.members
         self._order = archive.read("byteorder", budget) if has_order else b"little"
         if self._order not in (b"little", b"big"):
-            raise CheckpointError(f"altered: its byte order is {self._order[:20]!r}")
+            raise CheckpointError(f"altered: its byte order is {shown(self._order)}")
 
     def storage(self, dtype: Any, key: Any, location: Any, count: Any, view: Any) -> Any:
         """Return the storage of a persistent id."""
@@ -246,7 +250,8 @@ class _ZipStorages:
             size = self.archive.member(f"data/{key}").file_size
             if size != count * dtype.itemsize:
                 raise CheckpointError(
-                    f"truncated or altered: the storage {key!r} has {size} bytes, its pickle says {count} of"
+                    f"truncated or altered: the storage {shown(key)} has {size} bytes, its pickle says"
+                    f" {count} of"
                     f" {dtype}"
                 )
             if self.restore is None:
@@ -262,7 +267,7 @@ class _ZipStorages:
             start = self.archive.starts[member.filename]
             return self.mapped[start : start + member.file_size]
         if not is_stored:
-            self.budget.charge_data(member.file_size, f"the packed member {member.filename!r}")
+            self.budget.charge_data(member.file_size, f"the packed member {shown(member.filename)}")
         untyped, view = _fresh(member.file_size)
         self.archive.read_into(f"data/{key}", view)
         if self._order.decode() != sys.byteorder:
@@ -283,12 +288,16 @@ def _open(file: Any, size: Any, check_crc: bool) -> _Archive:
     try:
         return _Archive(file, size, check_crc)
     except (zipfile.BadZipFile, NotImplementedError, struct.error) as error:
-        raise CheckpointError(f"truncated or altered ({error})") from None
+        raise CheckpointError(f"truncated or altered ({reason(error)})") from None
 
 
 # --------------------------------------------------------------------------- the stream of before 2020
 def load_stream(
-    file: IO[bytes], size: int, map_location: Any = None, layers: bool = True, encoding: str = "utf-8"
+    file: IO[bytes],
+    size: int,
+    map_location: Any = None,
+    find_shell: FindShell | None = None,
+    encoding: str = "utf-8",
 ) -> Any:
     """Return the object in a torch file written before 2020: five pickles, then the values of the
     storages.
@@ -298,7 +307,7 @@ def load_stream(
     storages = _StreamStorages(file, size, None if _is_meta(map_location) else restore)
 
     def load() -> Any:
-        return _Reader(file, storages.left(), budget, storages.storage, layers, encoding).load()
+        return _Reader(file, storages.left(), budget, storages.storage, find_shell, encoding).load()
 
     if load() != _MAGIC or load() != _PROTOCOL:
         raise CheckpointError("truncated or altered: it does not begin as a torch file of before 2020")
@@ -329,7 +338,8 @@ class _StreamStorages:
             self._declared += nbytes
             if self._declared > self.left():
                 raise CheckpointError(
-                    f"truncated or altered: the storage {key!r} has {count} of {dtype}, {self.left()} bytes"
+                    f"truncated or altered: the storage {shown(key)} has {count} of {dtype}, {self.left()}"
+                    " bytes"
                     " are left"
                 )
             if self.restore is None:
@@ -356,7 +366,7 @@ def _part(untyped: torch.UntypedStorage, dtype: Any, view: Any) -> torch.Untyped
     if view is None:
         return untyped
     if type(view) is not tuple or len(view) != 3 or any(type(n) is not int or n < 0 for n in view[1:]):
-        raise CheckpointError(f"altered: the part of a storage is {str(view)[:80]}")
+        raise CheckpointError(f"altered: the part of a storage is {shown(view)}")
     begin, end = view[1] * dtype.itemsize, (view[1] + view[2]) * dtype.itemsize
     if end > untyped.nbytes():
         raise CheckpointError(f"altered: bytes {begin}..{end} of a storage of {untyped.nbytes()}")
@@ -367,7 +377,7 @@ def _read_storage(file: Any, untyped: torch.UntypedStorage, dtype: Any, nbytes: 
     head = file.read(8)
     if len(head) != 8 or struct.unpack("<q", head)[0] * dtype.itemsize != nbytes:
         raise CheckpointError(
-            f"truncated or altered: the values of the storage {key!r} are not {nbytes} bytes of {dtype}"
+            f"truncated or altered: the values of the storage {shown(key)} are not {nbytes} bytes of {dtype}"
         )
     fresh, view = _fresh(nbytes)
     fill(file, view)
