@@ -1,6 +1,7 @@
 """The memory that a load may allocate for a file, counted before each allocation."""
 
 import collections
+import enum
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -125,7 +126,7 @@ def _hashed_bytes(item: Any) -> int:
     if isinstance(item, str | bytes):
         return 32 + len(item)
     is_plain = item is None or isinstance(
-        item, tuple | frozenset | float | complex | type | torch.dtype | torch.device
+        item, tuple | frozenset | float | complex | type | enum.Enum | torch.dtype | torch.device
     )
     if is_plain or type(item).__module__.split(".")[0] in _KEY_MODULES:
         return 256

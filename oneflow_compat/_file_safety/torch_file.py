@@ -7,12 +7,13 @@ Each storage is read once, from a member of exactly its size, so a file cannot n
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import IO, Any
 
 import torch
@@ -26,6 +27,7 @@ from .unpickler import FindShell, Unpickler
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _LOCAL_HEADER = 30
+_END = b"PK\5\6" + bytes(18)  # the last record of a zip file without a comment
 _CHUNK = 1 << 22
 
 
@@ -66,10 +68,22 @@ class _Reader(Unpickler):
     """The Unpickler, with the storages of a torch file as persistent values."""
 
     def __init__(
-        self, file: Any, size: Any, budget: Budget, storage: Any, find_shell: Any, encoding: str
+        self,
+        file: Any,
+        size: Any,
+        budget: Budget,
+        storage: Any,
+        find_shell: Any,
+        encoding: str,
+        names: Container[str] | None = None,
     ) -> None:
         super().__init__(file, size, budget, encoding=encoding, find_shell=find_shell)
-        self._storage = storage
+        self._storage, self._names = storage, names
+
+    def find_class(self, module: str, name: str) -> Any:
+        if self._names is not None and f"{module}.{name}" not in self._names:
+            raise RefusedError(f"it asks for {shown(f'{module}.{name}')}, and may hold tensors only")
+        return super().find_class(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
         if type(pid) is not tuple or len(pid) < 4:
@@ -105,7 +119,7 @@ def _fresh(nbytes: int) -> tuple[torch.UntypedStorage, memoryview]:
 
 
 # --------------------------------------------------------------------------- zip
-class _Archive:
+class Archive:
     """The members of a torch zip file.
 
     Names are unique. Members do not overlap and have the sizes given in the directory.
@@ -160,6 +174,13 @@ class _Archive:
                     f"truncated or altered: the member {shown(member.filename)} does not lie within the file"
                 )
         return starts
+
+    def is_as_saved(self) -> bool:
+        """Whether no member is packed, and nothing lies before the members or after the directory."""
+        first = min(member.header_offset for member in self.members.values())
+        self.file.seek(-len(_END), os.SEEK_END)
+        are_stored = all(m.compress_type == zipfile.ZIP_STORED for m in self.members.values())
+        return first == 0 and are_stored and self.file.read(4) == _END[:4]
 
     def member(self, name: str) -> Any:
         try:
@@ -219,7 +240,20 @@ def load_zip(
     encoding: str = "utf-8",
 ) -> Any:
     """Return the object in a torch zip file. `mapped`: the path of a file to map into memory."""
-    archive = _open(file, size, check_crc)
+    archive = open_archive(file, size, check_crc)
+    return load_archive(archive, size, map_location, find_shell, mapped, encoding)
+
+
+def load_archive(
+    archive: Archive,
+    size: int,
+    map_location: Any = None,
+    find_shell: FindShell | None = None,
+    mapped: str | None = None,
+    encoding: str = "utf-8",
+    names: Container[str] | None = None,
+) -> Any:
+    """Return the object in an archive. `names`: the only names that its pickle may ask for."""
     pickle_size = archive.member("data.pkl").compress_size
     restore = _restorer(map_location)
     budget = Budget(size, pickle_size, restore_tensor=_tensor_restorer(restore))
@@ -227,7 +261,7 @@ def load_zip(
     if mapped is not None:
         storages.mapped = torch.UntypedStorage.from_file(mapped, False, size)
     body = archive.read("data.pkl", budget)
-    value = _Reader(io.BytesIO(body), len(body), budget, storages.storage, find_shell, encoding).load()
+    value = _Reader(io.BytesIO(body), len(body), budget, storages.storage, find_shell, encoding, names).load()
     budget.finish()
     return value
 
@@ -235,7 +269,7 @@ def load_zip(
 class _ZipStorages:
     """The storages of a torch zip file, each read once. Without `restore` they are on the device "meta"."""
 
-    def __init__(self, archive: _Archive, budget: Budget, restore: Callable[..., Any] | None) -> None:
+    def __init__(self, archive: Archive, budget: Budget, restore: Callable[..., Any] | None) -> None:
         self.archive, self.budget, self.restore = archive, budget, restore
         self.mapped: Any = None  # the file as one storage, mapped into memory
         self._storages: dict[str, torch.UntypedStorage] = {}
@@ -284,9 +318,10 @@ def _tensor_restorer(restore: Callable[..., Any]) -> Callable[..., Any]:
     return restore_tensor
 
 
-def _open(file: Any, size: Any, check_crc: bool) -> _Archive:
+def open_archive(file: IO[bytes], size: int, check_crc: bool = True) -> Archive:
+    """Open a torch zip file of `size` bytes, and check its directory."""
     try:
-        return _Archive(file, size, check_crc)
+        return Archive(file, size, check_crc)
     except (zipfile.BadZipFile, NotImplementedError, struct.error) as error:
         raise CheckpointError(f"truncated or altered ({reason(error)})") from None
 

@@ -156,7 +156,8 @@ def _table(cls: type, table: Any, entries: Any, template: Any, of_oneflow: bool)
 def _check_hook(cls: type, name: Any, value: Any) -> None:
     if name.endswith(_HOOKS) and value:
         raise RefusedError(
-            f"it holds a {cls.__name__} with {plain_text(name)}, which a safe load does not attach. If you trust the"
+            f"it holds a {cls.__name__} with {plain_text(name)}, which a safe load does not attach. If you"
+            " trust the"
             " file, load it with weights_only=False"
         )
 

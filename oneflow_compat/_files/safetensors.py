@@ -15,6 +15,7 @@ from .._file_safety.shown import reason, shown
 from .._file_safety.torch_file import fill
 
 _HEADER_LIMIT = 100_000_000
+_LISTS = 1000  # that any header may have
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -69,8 +70,11 @@ def read(file: IO[bytes], size: int) -> dict[str, torch.Tensor]:
 
 
 def _parse(body: bytes) -> dict[str, Any]:
+    # a tensor has two lists in at least 50 bytes; a header of empty lists would take 20 times its size
+    if body.count(b"[") > _LISTS + len(body) // 16:
+        raise CheckpointError("altered or hostile: the header has more lists than its tensors need")
     try:
-        header = json.loads(body.decode("utf-8"), object_pairs_hook=_distinct)
+        header = json.loads(body.decode("utf-8"), object_pairs_hook=_Objects().read)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"truncated or altered header ({reason(error)})") from None
     if type(header) is not dict:
@@ -78,11 +82,24 @@ def _parse(body: bytes) -> dict[str, Any]:
     return header
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        raise CheckpointError("altered: a name stands twice in the header")
-    return out
+class _Objects:
+    """The objects of a header: one for each tensor, one of metadata, and the header itself."""
+
+    def __init__(self) -> None:
+        self._others = 0
+
+    def read(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        out = dict(pairs)
+        if len(out) != len(pairs):
+            raise CheckpointError("altered: a name stands twice in the header")
+        if out.keys() != _ENTRY:
+            self._others += 1
+            if self._others > 2:
+                raise CheckpointError(
+                    f"altered, or of a newer version: the header has the object {shown(out)}, which describes"
+                    " no tensor"
+                )
+        return out
 
 
 def _is_count(value: Any) -> bool:

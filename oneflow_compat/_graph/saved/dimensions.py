@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from ..._file_safety.shown import reason, shown
 from ..program.guards.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
 from ..program.program import Slot
 from ..program.tensor_info import Shape
@@ -63,7 +64,7 @@ def read_dimensions(
     try:
         return DimensionGuards(tuple(dimensions), layouts, tuple(contents["conditions"]))
     except UnsupportedExpression as error:
-        raise refuse(inside(location, "conditions"), "arithmetic on the symbols", str(error)) from error
+        raise refuse(inside(location, "conditions"), "arithmetic on the symbols", reason(error)) from None
 
 
 def _check_symbols(
@@ -79,7 +80,7 @@ def _check_symbols(
     }
     if undeclared := used - declared:
         index, dim, symbol = min(undeclared)
-        raise refuse(location, f"the symbol {symbol!r} of dimension {dim} of argument {index}", contents)
+        raise refuse(location, f"the symbol {shown(symbol)} of dimension {dim} of argument {index}", contents)
     if declared != used:
         symbols = contents["symbols"] if contents is not None else None
         raise refuse(inside(location, "symbols"), "dimensions of arguments", symbols)

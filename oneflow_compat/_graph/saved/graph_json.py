@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from ..._file_safety.shown import shown
 from ..program.recurrent_layer import Layer
 from ..program.tensor_info import TensorInfo, describe
 from .operators import check_call, is_scalar, target_of
@@ -24,7 +25,6 @@ from .reader import (
     record,
     refuse,
     row,
-    shown,
 )
 from .values_json import decode, decode_dtype
 

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx
 
+from ..._file_safety.shown import shown
 from ..._kernels import _ext
 from ..program.random_functions import PYTHON_NAMES
-from .reader import INT64, PackageError, is_one_line, refuse, shown
+from .reader import INT64, PackageError, is_one_line, refuse
 
 Node = torch.fx.Node
 ValueTest = Callable[[object], bool]
@@ -114,7 +115,7 @@ def _is_registered(base: str, overload: str) -> bool:
 def _register_kernels(name: object, location: str) -> None:
     if _ext.status() != "loaded":
         raise PackageError(
-            f"{location}: the operator {name!r} is one of oneflow's kernels, which are not here"
+            f"{location}: the operator {shown(name)} is one of oneflow's kernels, which are not here"
             f" ({_ext.status()})"
         )
 
@@ -164,7 +165,7 @@ def _check_operator(
         raise refuse(location, f"at most {len(positional)} positional arguments for {target}", len(args))
     for i, (value, parameter) in enumerate(zip(args, positional)):
         if not parameter.fits(value):
-            expected = f"a value for {parameter.name!r} of {target._schema}"
+            expected = f"a value for {parameter.name} of {target._schema}"
             raise refuse(f"{location}.args[{i}]", expected, value)
     passed = {p.name for p in positional[: len(args)]}
     by_name = {p.name: p.fits for p in parameters if p.name not in passed}
@@ -172,10 +173,10 @@ def _check_operator(
         if key not in by_name:
             raise refuse(f"{location}.kwargs", f"an argument of {target._schema}", key)
         if not by_name[key](value):
-            raise refuse(f"{location}.kwargs.{key}", f"a value for {key!r} of {target._schema}", value)
+            raise refuse(f"{location}.kwargs.{key}", f"a value for {key} of {target._schema}", value)
     for p in parameters:
         if p.is_required and p.name not in passed and p.name not in kwargs:
-            raise refuse(location, f"the argument {p.name!r} of {target._schema}", [*passed, *kwargs])
+            raise refuse(location, f"the argument {p.name} of {target._schema}", [*passed, *kwargs])
 
 
 class Parameter(NamedTuple):

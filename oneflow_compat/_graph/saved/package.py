@@ -10,12 +10,15 @@ tensors.py the tensors.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
+from ..._file_safety.shown import reason, shown
 from ..compile import BACKENDS, check_name, default_backend
 from ..compile.notices import say
 from .binaries import FOLDER as BINARIES
@@ -33,7 +36,6 @@ from .reader import (
     parse,
     record,
     refuse,
-    shown,
     text,
 )
 from .schedules import SavedSchedule
@@ -74,25 +76,34 @@ def load(
         check_name(backend)
     map_location, folder = _available(map_location), os.fspath(folder)
     path = os.path.join(folder, PROGRAM)
-    document, checksum, tensors = _read_files(folder, path, map_location)
+    with _damage_named(path):
+        document, checksum, tensors = _read_files(folder, path, map_location)
     device = torch.device(map_location) if isinstance(map_location, (str, torch.device)) else None
     binaries = _binaries(document, backend, folder, trust_binaries)
     backend = _backend(document, backend, path)
-    try:
+    with _damage_named(path):
         graph = _graph(document, path, tensors, device, backend, binaries)
-    except PackageError:
-        raise
-    except Exception as error:
-        reason = "".join(str(error).splitlines()[:1])[:300]
-        raise PackageError(
-            f"{path} is damaged: {type(error).__name__}: {reason}; save the graph again"
-        ) from None
     if document["format"] == FORMAT and document["crc32"] not in (None, checksum):
         raise PackageError(
             f"{path} is damaged: its values have the CRC-32 {checksum}, it says {shown(document['crc32'])}. "
             "Save the graph again; if you changed the file on purpose, remove its key 'crc32'"
         )
     return graph
+
+
+@contextlib.contextmanager
+def _damage_named(path: str) -> Iterator[None]:
+    """Raise a PackageError that names the file for every error that a damaged file can cause."""
+    try:
+        yield
+    except PackageError:
+        raise
+    except Exception as error:
+        if getattr(error, "of_the_caller", False):
+            raise
+        raise PackageError(
+            f"{path} is damaged: {type(error).__name__}: {reason(error)}; save the graph again"
+        ) from None
 
 
 def _read_files(
@@ -136,7 +147,8 @@ def _backend(document: dict[str, Any], backend: str | None, path: str) -> str:
     """Return the requested backend, else the backend of the file, else the default."""
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(
-            f"{path} is of format {document['format']}, which holds no shapes for the backend {backend!r};"
+            f"{path} is of format {shown(document['format'])}, which holds no shapes for the backend"
+            f" {backend!r};"
             " save the graph again, or load it with 'aten'"
         )
     return backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend()

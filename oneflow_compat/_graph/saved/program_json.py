@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..._file_safety.shown import shown
 from ..program.guards.dimension_guards import DimensionGuards
 from ..program.locations import Argument, SavedValue
 from ..program.program import ROLES, Output, Program, Slot
@@ -135,7 +136,7 @@ def _check_call_of(program: Program, location: str) -> None:
     has_keywords = [child.type for child in children] == [tuple, dict]
     if not has_keywords or not all(type(k) is str for k in keys_of(children[1].context)):
         expected = "a tuple of positional arguments and a dict of keyword arguments"
-        raise refuse(inside(location, "in_spec"), expected, str(spec))
+        raise refuse(inside(location, "in_spec"), expected, spec.type)
     fixed = [i for i, *_ in program.in_constants]
     _check_fixed(fixed, spec.num_leaves, range(arguments, arguments + 1), inside(location, "in_constants"))
     # a program may return more than build() does: gradients
@@ -224,7 +225,7 @@ def _with_symbolic_strides(slot: Slot, dimensions: DimensionGuards | None, locat
     if slot.shape is None or all(type(size) is int for size in slot.shape):
         return slot
     if slot.role != "arg":
-        raise refuse(location, f"a shape of numbers for {slot.name!r}", slot.shape)
+        raise refuse(location, f"a shape of numbers for {shown(slot.name)}", slot.shape)
     argument: Any = slot.location
     assert dimensions is not None  # read_dimensions refuses symbols without guards
     return replace(slot, stride=dimensions.layouts[argument.index].stride)
@@ -242,7 +243,7 @@ def _keep_value(
     if slot.shape is None:
         value = decode(entry["value"], {}, device, inside(location, "value"))
         if type(value) not in (bool, int, float, complex) or isinstance(state.get(slot.name), torch.Tensor):
-            raise refuse(inside(location, "value"), f"a number for the slot {slot.name!r}", value)
+            raise refuse(inside(location, "value"), f"a number for the slot {shown(slot.name)}", value)
         state[slot.name] = value
         return
     saved: Any = slot.location
@@ -250,15 +251,18 @@ def _keep_value(
     value = tensor_of(key, tensors, location)
     if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
         raise PackageError(
-            f"{location}: tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs"
-            f" {slot.dtype}{list(slot.shape)}; save the graph again"
+            f"{location}: tensor {shown(slot.name)} is {value.dtype}{shown(list(value.shape))}, the program"
+            " needs"
+            f" {slot.dtype}{shown(list(slot.shape))}; save the graph again"
         )
     if slot.stride is not None and (value.layout is not torch.strided or value.stride() != slot.stride):
         strides = list(value.stride()) if value.layout is torch.strided else value.layout
         raise PackageError(
-            f"{location}: tensor {slot.name!r} has the strides {strides}, the program needs"
-            f" {list(slot.stride)}; save the graph again"
+            f"{location}: tensor {shown(slot.name)} has the strides {shown(strides)}, the program needs"
+            f" {shown(list(slot.stride))}; save the graph again"
         )
     if key in state and state[key] is not value:
-        raise refuse(location, f"another name than {key!r} for a tensor, which is the name of a number", key)
+        raise refuse(
+            location, f"another name than {shown(key)} for a tensor, which is the name of a number", key
+        )
     state[key] = value

@@ -7,6 +7,7 @@ object with the single key "name". A value that no reader has checked never reac
 
 from __future__ import annotations
 
+import collections
 import json
 import math
 import re
@@ -14,6 +15,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ..._file_safety.errors import CheckpointError
+from ..._file_safety.shown import reason, shown
 from ..errors import ProgramError
 
 Reader: TypeAlias = "Callable[[object, str], Any]"  # (value, its location) -> the checked value
@@ -23,7 +26,7 @@ _LONGEST_LABEL = 10_000
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-class PackageError(ProgramError):
+class PackageError(ProgramError, CheckpointError):
     """A saved program cannot be written or read; the message names the file and the defect."""
 
 
@@ -33,15 +36,6 @@ def refuse(location: str, expected: str, value: object) -> PackageError:
         f"{location}: {expected} is needed, found {shown(value)}; the file is damaged or was not written by"
         " graph.save(), save the graph again"
     )
-
-
-def shown(value: object) -> str:
-    """Return a value from a file as a short text without control characters."""
-    try:
-        printed = ascii(value)
-    except (RecursionError, ValueError):  # nested deeply; an integer of thousands of digits
-        printed = f"a {type(value).__name__}"
-    return printed if len(printed) <= 120 else printed[:117] + "..."
 
 
 def inside(location: str, key: str) -> str:
@@ -55,8 +49,8 @@ def parse(data: bytes, location: str) -> object:
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         members = dict(pairs)
         if len(members) != len(pairs):
-            names = [k for k, _ in pairs]
-            repeated = next(k for k in names if names.count(k) > 1)
+            left = collections.Counter(k for k, _ in pairs)
+            repeated = next(k for k, count in left.items() if count > 1)
             raise PackageError(
                 f"{location} is damaged: an object names the key {shown(repeated)} twice; save the graph"
                 " again"
@@ -72,7 +66,7 @@ def parse(data: bytes, location: str) -> object:
             f"{location} is damaged: its values are nested too deeply; save the graph again"
         ) from None
     except ValueError as error:
-        raise PackageError(f"{location} is damaged: {error}; save the graph again") from None
+        raise PackageError(f"{location} is damaged: {reason(error)}; save the graph again") from None
 
 
 # --------------------------------------------------------------------------- single values
@@ -176,7 +170,9 @@ def record(optional_keys: dict[str, Reader] | None = None, **required: Reader) -
             raise refuse(location, "an object", value)
         for key in required:
             if key not in value:
-                raise PackageError(f"{location} is damaged: the key {key!r} is missing; save the graph again")
+                raise PackageError(
+                    f"{location} is damaged: the key {shown(key)} is missing; save the graph again"
+                )
         for key in value:
             if key not in readers:
                 raise refuse(location, f"no key besides {', '.join(readers)}", key)

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
+from ..._file_safety.budget import Keys, key_size
+from ..._file_safety.errors import RefusedError
+from ..._file_safety.shown import reason, shown
 from .reader import (
     PackageError,
     anything,
@@ -30,7 +33,6 @@ from .reader import (
     record,
     refuse,
     row,
-    shown,
     text,
 )
 
@@ -175,6 +177,13 @@ def _container(name: str, context: object, location: str) -> tuple[type, object]
 
 def _keys(context: object, location: str) -> list[Hashable]:
     keys = [_key(k, location) for k in listed(anything)(context, location)]
+    checked = Keys()
+    try:
+        for key in keys:
+            key_size(key)
+            checked.check(key)
+    except RefusedError as error:
+        raise PackageError(f"{location} is damaged: {reason(error)}; save the graph again") from None
     if len(set(keys)) != len(keys):
         raise refuse(location, "keys that differ", keys)
     return keys
@@ -227,5 +236,5 @@ def _registered(name: str, context: object, location: str) -> tuple[type, object
     except Exception as error:
         raise PackageError(
             f"{location}: {cls.__qualname__} does not take its stored context ({type(error).__name__}:"
-            f" {error}); save the graph again"
+            f" {reason(error)}); save the graph again"
         ) from None

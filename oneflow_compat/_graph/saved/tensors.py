@@ -1,65 +1,42 @@
-"""tensors.pt of a saved graph: torch's zip format, checked before torch reads it.
+"""tensors.pt of a saved graph: torch's zip format, read by the unpickler of this package.
 
-torch.load(weights_only=True) constructs more than tensors (a bytearray of any size, classes that the user has
-allowed for other files), unpacks compressed members and does not compare checksums. A graph's file needs none
-of these, so a file that has them is refused.
+The file holds tensors in a dict and nothing else: the unpickler constructs only these, also if the user has
+allowed classes for other files. A graph's file has no packed members and a checksum for each member, so a
+file that lacks them is refused.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
-import pickletools
-import zipfile
-import zlib
 from collections.abc import Callable
 from typing import IO, Any
 
 import torch
 
-from .reader import PackageError, is_one_line, shown
+from ..._file_safety import torch_file
+from ..._file_safety.errors import CheckpointError, named_errors
+from ..._file_safety.shown import plain_text, shown
+from .reader import PackageError, is_one_line
 
 MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None  # as in torch.load
 
-_OPCODES = frozenset(
-    "PROTO EMPTY_DICT EMPTY_TUPLE EMPTY_LIST MARK TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS"
-    " GLOBAL REDUCE BINPERSID BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT NEWTRUE NEWFALSE NONE BINPUT"
-    " LONG_BINPUT BINGET LONG_BINGET STOP".split()
-)
 _NAMES = {
-    "collections OrderedDict",
-    "torch.serialization _get_layout",
-    "torch.storage UntypedStorage",
-    "torch Size",
+    "collections.OrderedDict",
+    "torch.serialization._get_layout",
+    "torch.storage.UntypedStorage",
+    "torch.Size",
     *(
-        f"torch._utils _rebuild_{form}"
+        f"torch._utils._rebuild_{form}"
         for form in ("tensor_v2", "tensor_v3", "sparse_tensor", "meta_tensor_no_storage")
     ),
     *(
-        f"torch {dtype}Storage"
+        f"torch.{dtype}Storage"
         for dtype in (
             "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexDouble ComplexFloat".split()
         )
     ),
-    *(str(value).replace(".", " ") for value in vars(torch).values() if isinstance(value, torch.dtype)),
+    *(str(value) for value in vars(torch).values() if isinstance(value, torch.dtype)),
 }
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    pickle.UnpicklingError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    NotImplementedError,
-    AttributeError,
-    AssertionError,
-    RecursionError,
-    MemoryError,
-    OverflowError,
-)
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], file: IO[bytes]) -> None:
@@ -76,17 +53,20 @@ def write_tensors(tensors: dict[str, torch.Tensor], file: IO[bytes]) -> None:
 
 def read_tensors(file: IO[bytes], location: str, map_location: MapLocation = None) -> dict[str, torch.Tensor]:
     """Return {key: tensor} of an open file."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     try:
-        _check_zip(file, location)
-        file.seek(0)
-        tensors = torch.load(file, map_location=map_location, weights_only=True)
-    except PackageError:
-        raise
-    except _DAMAGE as error:
-        reason = "".join(str(error).splitlines()[:1])[:300]
+        with named_errors(location):
+            archive = torch_file.open_archive(file, size)
+            if not archive.is_as_saved():
+                raise CheckpointError(
+                    "altered: graph.save() writes no packed members, and nothing around them"
+                )
+            tensors = torch_file.load_archive(archive, size, map_location, names=_NAMES)
+    except CheckpointError as error:
         raise PackageError(
             f"{location} cannot be read; it is damaged, or of a device that is not here (map_location= names"
-            f" another): {reason}"
+            f" another): {_defect(error, location)}; save the graph again"
         ) from None
     if type(tensors) is not dict:
         raise PackageError(
@@ -102,49 +82,6 @@ def read_tensors(file: IO[bytes], location: str, map_location: MapLocation = Non
     return tensors
 
 
-def _check_zip(file: IO[bytes], location: str) -> None:
-    """Raise unless the file is a zip file as torch writes it: stored members with correct checksums, from the
-    first byte to the last.
-    """
-
-    def damaged(what: str) -> PackageError:
-        return PackageError(f"{location} is damaged: {what}; save the graph again")
-
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(size - 22, 0))
-    if file.read(4) != b"PK\5\6":
-        raise damaged("it is no zip file of torch.save, or is cut off")
-    with zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-        names = [m.filename for m in members]
-        are_distinct = len(set(names)) == len(names) and sum(m.file_size for m in members) <= size
-        if not are_distinct or min((m.header_offset for m in members), default=1):
-            raise damaged("its members overlap, have one name, or lie behind something else")
-        if any(m.compress_type != zipfile.ZIP_STORED for m in members):
-            raise damaged("it has compressed members, which graph.save() never writes")
-        changed = archive.testzip()
-        if changed:
-            raise damaged(f"{shown(changed)} in it is not as it was written")
-        pickles = [n for n in names if n.endswith("/data.pkl")]
-        if len(pickles) != 1:
-            raise damaged(f"it has {len(pickles)} members data.pkl in place of one")
-        _check_pickle(archive.read(pickles[0]), location)
-
-
-def _check_pickle(data: bytes, location: str) -> None:
-    """Raise unless a pickle builds only tensors in a dict."""
-    argument: Any
-    for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name not in _OPCODES:
-            raise PackageError(
-                f"{location} is refused: its pickle has the instruction {opcode.name}, which graph.save never"
-                " writes"
-            )
-        if opcode.name == "GLOBAL" and argument not in _NAMES:
-            raise PackageError(
-                f"{location} is refused: it asks for {shown(argument)}, and a saved graph holds tensors only"
-            )
-        if opcode.name in ("LONG_BINPUT", "LONG_BINGET") and argument > len(data):
-            raise PackageError(
-                f"{location} is damaged: its pickle numbers a value {argument}; save the graph again"
-            )
+def _defect(error: CheckpointError, location: str) -> str:
+    """Return what a reader of torch's files says, without its advice: a graph has no weights_only=False."""
+    return plain_text(str(error).removeprefix(f"{location}: ").partition(". If you trust the file")[0])

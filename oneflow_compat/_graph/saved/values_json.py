@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .reader import INT64, PackageError, number, refuse, row, shown
+from ..._file_safety.shown import shown
+from .reader import INT64, PackageError, number, refuse, row
 
 _DEEPEST = 20  # lists in the arguments of a node
 _DEVICE = re.compile(r"[a-z0-9]{1,20}(:[0-9]{1,3})?\Z")
