@@ -100,7 +100,12 @@ class TensorBuffer(_Batch):
     def __init__(self, cells: Iterable[Any], shape: Sequence[int] | None = None) -> None:
         self._makers: list[Callable[[], np.ndarray]] | None = None
         self._cells: list[Any] | None = None
+        self.origins: list[str] | None = None  # the file of each cell, and the record and field in it
         super().__init__(cells, shape)
+
+    def cell_origins(self) -> list[str] | list[None]:
+        """Return where each cell comes from, or None for each."""
+        return [None] * len(self.cells) if self.origins is None else self.origins
 
     @classmethod
     def lazy(cls, makers: list[Callable[[], np.ndarray]], shape: Sequence[int]) -> TensorBuffer:

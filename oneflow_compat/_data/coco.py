@@ -8,15 +8,66 @@ from typing import Any
 
 import numpy as np
 
+from .._file_safety.errors import CheckpointError, named_errors
+from .._file_safety.opening import open_regular
+from .._file_safety.shown import shown
 from .shuffle import MersenneTwister
 
 
 def _read_annotations(path: str | os.PathLike[str]) -> dict[str, Any]:
-    with open(path, encoding="utf-8") as file:
+    """Return the content of an annotation file, of which every field that is read later has its type."""
+    path = os.fspath(path)
+    with open_regular(path) as file, named_errors(path):
         content = json.load(file)
-    if missing := {"images", "annotations", "categories"} - set(content):
-        raise ValueError(f"{path}: not a COCO annotation file: {', '.join(sorted(missing))} missing")
+        if type(content) is not dict or (missing := {"images", "annotations", "categories"} - set(content)):
+            lacking = ", ".join(sorted(missing)) if type(content) is dict else "an object is"
+            raise CheckpointError(f"not a COCO annotation file: {lacking} missing")
+        for name, is_valid in (("images", _is_image), ("annotations", _is_object), ("categories", _has_id)):
+            entries = content[name]
+            if type(entries) is not list:
+                raise CheckpointError(f"altered: {name} is no list")
+            for entry in entries:
+                if type(entry) is not dict or not is_valid(entry):
+                    raise CheckpointError(f"altered: {name} has {shown(entry)}")
+        known = {category["id"] for category in content["categories"]}
+        for entry in content["annotations"]:
+            if entry["category_id"] not in known:
+                raise CheckpointError(
+                    f"altered: an annotation has the category {shown(entry['category_id'])}"
+                )
     return content
+
+
+def _is_integer(value: object, least: int = -(2**63)) -> bool:
+    return type(value) is int and least <= value < 2**63
+
+
+def _has_id(entry: dict[str, Any]) -> bool:
+    return _is_integer(entry.get("id"))
+
+
+def _is_image(entry: dict[str, Any]) -> bool:
+    name = entry.get("file_name")
+    has_sizes = all(_is_integer(entry.get(k), 1) and entry[k] < 2**31 for k in ("height", "width"))
+    return _has_id(entry) and has_sizes and type(name) is str and _stays_inside(name)
+
+
+def _stays_inside(name: str) -> bool:
+    """Whether a file name does not lead out of the folder of images."""
+    parts = name.replace("\\", "/").split("/")
+    return bool(name) and not os.path.isabs(name) and ".." not in parts and "\0" not in name
+
+
+def _is_object(entry: dict[str, Any]) -> bool:
+    segments = entry.get("segmentation", [])
+    are_polygons = type(segments) is not list or all(map(_are_numbers, segments))
+    box = entry.get("bbox", [])
+    has_ids = _is_integer(entry.get("image_id")) and _is_integer(entry.get("category_id"))
+    return has_ids and _are_numbers(box) and len(box) == 4 and are_polygons
+
+
+def _are_numbers(values: Any) -> bool:
+    return type(values) is list and all(type(v) is float or _is_integer(v) for v in values)
 
 
 def _aspect(image: dict[str, Any]) -> int:
@@ -91,9 +142,11 @@ class BatchStream:
         ids, sizes = [i["id"] for i in images], [(i["height"], i["width"]) for i in images]
         return (loaded, ids, sizes, *zip(*[self._annotations(i) for i in images]))
 
-    def _encoded(self, image: dict[str, Any]) -> np.ndarray:
-        with open(os.path.join(self._dir, image["file_name"]), "rb") as file:
-            return np.frombuffer(file.read(), np.uint8)
+    def _encoded(self, image: dict[str, Any]) -> tuple[np.ndarray, str]:
+        """Return (the bytes of an image, its path)."""
+        path = os.path.join(self._dir, image["file_name"])
+        with open_regular(path) as file:
+            return np.frombuffer(file.read(), np.uint8), path
 
     def _annotations(self, image: dict[str, Any]) -> tuple[np.ndarray, ...]:
         boxes, labels, points, indices = [], [], [], []

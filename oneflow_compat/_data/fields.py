@@ -54,9 +54,11 @@ def numeric(
 
 def raw_bytes(batch: RecordBatch, name: str) -> TensorBuffer:
     """Return the bytes of a field, each as a uint8 array."""
-    return TensorBuffer(
+    buffer = TensorBuffer(
         [np.frombuffer(one_bytes(record, name), np.uint8) for record in batch.cells], batch.shape
     )
+    buffer.origins = [f"{record.where}: field {name!r}" for record in batch.cells]
+    return buffer
 
 
 def one_bytes(record: Record, name: str) -> bytes:

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from .._file_safety.errors import CheckpointError, named_errors
+from .._file_safety.opening import open_regular
+from .._file_safety.shown import shown
 from .shuffle import MersenneTwister
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -24,33 +27,74 @@ DTYPES = {
 }
 
 
+_CHUNK = 1 << 20  # sequences or documents that are checked together
+_MOST_DOCUMENTS = 4  # for each token
+
+
+def _mapped(path: str) -> np.ndarray:
+    """Return the bytes of a regular file, mapped into memory."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return np.memmap(file, np.uint8, "r") if size else np.empty(0, np.uint8)
+
+
 class TokenFile:
     """The documents of a token file, mapped into memory."""
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
         index, data = f"{prefix}.idx", f"{prefix}.bin"
         for path in (index, data):
-            if not os.path.isfile(path):
+            if not os.path.exists(path):
                 raise FileNotFoundError(f"there is no file {path!r} (data_file_prefix {prefix!r})")
-        raw = np.memmap(index, np.uint8, "r")
+        self.path = index
+        with named_errors(index):
+            self._read_index(_mapped(index))
+        self._data = _mapped(data)
+        end = int(self.starts[-1]) + int(self.sizes[-1]) * self.dtype.itemsize if len(self.sizes) else 0
+        if end > len(self._data):
+            raise CheckpointError.of(
+                data, f"truncated: {index} describes {end} bytes, and it has {len(self._data)}"
+            )
+
+    def _read_index(self, raw: np.ndarray) -> None:
+        """Read the sizes and starts of the sequences, and the first sequence of each document."""
         head = raw[:34].tobytes()
         if head[:9] != _MAGIC or len(head) < 34:
-            raise RuntimeError(f"{index}: not a Megatron index file: it starts with {head[:9]!r}")
+            raise CheckpointError(f"not a Megatron index file: it starts with {shown(head[:9])}")
         version, code, count, documents = struct.unpack("<QBQQ", head[9:])
         need = 34 + 12 * count + 8 * documents
         if version != 1 or code not in DTYPES or documents < 1 or len(raw) < need:
-            raise RuntimeError(
-                f"{index}: version {version}, element type {code}, {count} sequences, {documents} documents,"
+            raise CheckpointError(
+                f"version {version}, element type {code}, {count} sequences, {documents} documents,"
                 f" {len(raw)} bytes: truncated or unknown"
             )
         self.sizes = np.frombuffer(raw, "<i4", count, 34)
         self.starts = np.frombuffer(raw, "<i8", count, 34 + 4 * count)
         self.documents = np.frombuffer(raw, "<i8", documents, 34 + 12 * count)
         self.dtype = np.dtype(DTYPES[code])
-        size = os.path.getsize(data)
-        if count and int(self.starts[-1]) + int(self.sizes[-1]) * self.dtype.itemsize > size:
-            raise RuntimeError(f"{data}: truncated: {index} describes more than its {size} bytes")
-        self._data = np.memmap(data, np.uint8, "r") if size else np.empty(0, np.uint8)
+        self._check_sequences()
+        self._check_documents()
+
+    def _check_sequences(self) -> None:
+        """Raise unless each sequence begins where the one before it ends."""
+        for begin in range(0, len(self.sizes), _CHUNK):
+            sizes, starts = (array[begin : begin + _CHUNK + 1] for array in (self.sizes, self.starts))
+            ends = starts + sizes.astype(np.int64) * self.dtype.itemsize
+            if sizes.min() < 0 or starts.min() < 0 or (ends[:-1] != starts[1:]).any():
+                raise CheckpointError(
+                    f"altered: of the sequences {begin}..{begin + len(sizes) - 1}, one has a negative size or"
+                    " does not begin where the one before it ends"
+                )
+
+    def _check_documents(self) -> None:
+        """Raise unless the documents are ranges of sequences, in order."""
+        for begin in range(0, len(self.documents), _CHUNK):
+            edges = self.documents[begin : begin + _CHUNK + 1]
+            if edges.min() < 0 or edges.max() > len(self.sizes) or (edges[:-1] > edges[1:]).any():
+                raise CheckpointError(
+                    f"altered: of the documents {begin}..{begin + len(edges) - 1}, one is no range of the"
+                    f" {len(self.sizes)} sequences"
+                )
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -108,6 +152,11 @@ class SampleStream:
         self._size = sum(tokens.size(d) for d in self._documents)
         if self._size < 1:
             raise ValueError("GPTIndexedBinDataReader: the chosen documents hold no token")
+        if len(self._documents) > _MOST_DOCUMENTS * self._size:  # an epoch repeats the list of documents
+            raise CheckpointError(
+                f"GPTIndexedBinDataReader: {tokens.path} is altered: {len(self._documents)} documents hold"
+                f" {self._size} tokens"
+            )
 
     def _samples_in(self, passes: int) -> int:
         return max(passes * self._size - 1, 0) // self._length

@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._file_safety.errors import CheckpointError
+from .._file_safety.shown import reason, shown
+from . import image_sizes
+from .records import CorruptRecord
+
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -65,28 +70,49 @@ def check_color_space(color_space: str) -> str:
 
 
 # --------------------------------------------------------------------------- decoding
-class UndecodableImage(RuntimeError):
-    """The bytes are not an image that the installed library can read."""
+class UndecodableImage(CheckpointError):
+    """The bytes are not an image that the installed library can read, or one of too many pixels."""
 
 
-def decode(data: bytes, color_space: str = "BGR") -> np.ndarray:
-    """Return the image in JPEG, PNG, ... bytes, as (height, width, 3), or (height, width, 1) for GRAY."""
-    cv2 = opencv()
-    if cv2 is not None:
-        raw = np.frombuffer(data, np.uint8)
-        # OpenCV 4.11 decodes to RGB as well
-        direct = getattr(cv2, "IMREAD_COLOR_RGB", None) if color_space == "RGB" else None
-        color = cv2.IMREAD_COLOR if direct is None else direct
-        flag = cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else color
-        image = cv2.imdecode(raw, flag) if raw.size else None
-        if image is None:
-            raise UndecodableImage(
-                f"not an image that OpenCV reads: {len(data)} bytes, starting with {bytes(data[:8])!r}"
-            )
-        if color_space == "GRAY":
-            return image[:, :, None]
-        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if color_space == "RGB" and direct is None else image
-    return _decode_pillow(data, color_space)
+def _undecodable(data: bytes, why: str) -> UndecodableImage:
+    return UndecodableImage(
+        f"not an image that can be decoded ({why}): {len(data)} bytes, {shown(data[:8])}..."
+    )
+
+
+def decode(data: bytes, color_space: str = "BGR", origin: str | None = None) -> np.ndarray:
+    """Return the image in JPEG, PNG, ... bytes, as (height, width, 3), or (height, width, 1) for GRAY.
+
+    If it cannot be decoded, CorruptRecord names `origin`: the file, and the record in it. An image may have
+    64 MiB of pixels, and 64 bytes of pixels for each of its bytes.
+    """
+    try:
+        image_sizes.check_size(data)
+        cv2 = opencv()
+        return _decode_pillow(data, color_space) if cv2 is None else _decode_opencv(cv2, data, color_space)
+    except ValueError as error:
+        undecodable = _undecodable(data, reason(error))
+    except UndecodableImage as error:
+        undecodable = error
+    if origin is None:
+        raise undecodable from None
+    raise CorruptRecord(f"{origin} is {undecodable}") from None
+
+
+def _decode_opencv(cv2: Any, data: bytes, color_space: str) -> np.ndarray:
+    # OpenCV 4.11 decodes to RGB as well
+    direct = getattr(cv2, "IMREAD_COLOR_RGB", None) if color_space == "RGB" else None
+    color = cv2.IMREAD_COLOR if direct is None else direct
+    flag = cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else color
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
+    except (cv2.error, MemoryError) as error:
+        raise _undecodable(data, f"OpenCV: {reason(error)}") from None
+    if image is None:
+        raise _undecodable(data, "OpenCV")
+    if color_space == "GRAY":
+        return image[:, :, None]
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if color_space == "RGB" and direct is None else image
 
 
 def _decode_pillow(data: bytes, color_space: str) -> np.ndarray:
@@ -98,11 +124,10 @@ def _decode_pillow(data: bytes, color_space: str) -> np.ndarray:
             " oneflow-compat[data]"
         ) from None
     try:
-        image = Image.open(io.BytesIO(data)).convert("L" if color_space == "GRAY" else "RGB")
-    except Exception as error:
-        raise UndecodableImage(
-            f"not an image that Pillow reads: {len(data)} bytes, starting with {bytes(data[:8])!r} ({error})"
-        ) from None
+        encoded = Image.open(io.BytesIO(data), formats=image_sizes.PILLOW_FORMATS)
+        image = encoded.convert("L" if color_space == "GRAY" else "RGB")
+    except Exception as error:  # Pillow's readers of formats raise anything
+        raise _undecodable(data, f"Pillow: {reason(error)}") from None
     array = np.asarray(image)
     if color_space == "GRAY":
         return array[:, :, None]

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._file_safety.shown import reason, shown
 from . import records, shuffle
 from .buffers import TensorBuffer, to_numpy_dtype
 
@@ -183,7 +184,7 @@ def parse(payload: Any, where: str) -> dict[str, Any]:
     table, number_types = _need("flatbuffers").table.Table, _need("flatbuffers").number_types
     try:
         if bytes(payload[4:8]) != _IDENTIFIER:
-            raise ValueError(f"its identifier is {bytes(payload[4:8])!r}, not {_IDENTIFIER!r}")
+            raise ValueError(f"its identifier is {shown(bytes(payload[4:8]))}, not {_IDENTIFIER!r}")
         data = bytes(payload)
         left = [_MOST_TEXT + 8 * len(data)]
         field = lambda t, slot: t.Offset(4 + 2 * slot)
@@ -201,7 +202,7 @@ def parse(payload: Any, where: str) -> dict[str, Any]:
             if type_code in _KINDS:
                 array = _vector(data, values, field(values, 0), _KINDS[type_code])
                 if array.size != np.prod(shape, dtype=np.int64):
-                    raise ValueError(f"field {key!r} has {array.size} values for shape {shape}")
+                    raise ValueError(f"field {shown(key)} has {array.size} values for shape {shown(shape)}")
                 out[key] = array, shape
             elif type_code == _STRINGS:
                 at, count = values.Vector(field(values, 0)), values.VectorLen(field(values, 0))
@@ -210,7 +211,7 @@ def parse(payload: Any, where: str) -> dict[str, Any]:
                 out[key] = None, shape
         return out
     except (ValueError, IndexError, struct.error, TypeError) as error:
-        raise records.CorruptRecord(f"{where}: not a OneRec message: {error}") from None
+        raise records.CorruptRecord(f"{where}: not a OneRec message: {reason(error)}") from None
 
 
 _MOST_TEXT = 64 << 20  # bytes of text allowed in every message, because many offsets may refer to one string
@@ -295,7 +296,7 @@ def _common_shape(
         shapes = {(batch_padding[0], *s[1:]) for s in shapes}
     if len(shapes) != 1:
         raise RuntimeError(
-            f"decode_onerec: field {key!r} has several shapes in one batch, {sorted(shapes)};"
+            f"decode_onerec: field {key!r} has several shapes in one batch, {shown(sorted(shapes))};"
             " batch_padding=[n, 0, ...] fills them up"
         )
     return shapes.pop()
@@ -310,7 +311,7 @@ def _fitting_shape(
         return actual
     if actual != shape:
         raise RuntimeError(
-            f"decode_onerec: field {key!r} has shape {list(actual)}, asked for"
+            f"decode_onerec: field {key!r} has shape {shown(list(actual))}, asked for"
             f" {'at most ' if is_dynamic else ''}{list(shape)}"
         )
     return shape
@@ -322,9 +323,7 @@ def _field(
     """Return a field of a record with this dtype and count of dimensions, or in the shape `reshape`."""
     fields = parse(payload, where)
     if key not in fields:
-        raise KeyError(
-            f"{where}: there is no field {key!r}; the record has {', '.join(map(repr, fields)) or 'none'}"
-        )
+        raise KeyError(f"{where}: there is no field {key!r}; the record has {shown(list(fields))}")
     array, shape = fields[key]
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         content = "text" if isinstance(array, list) else "bytes"
@@ -333,12 +332,13 @@ def _field(
         raise RuntimeError(f"{where}: field {key!r} holds {content}, asked for {np.dtype(dtype).name}")
     if reshape is None and len(shape) != dims or dims == 0:
         raise RuntimeError(
-            f"{where}: field {key!r} has shape {shape}, asked for {dims} dimension{'s' * (dims != 1)} (at"
+            f"{where}: field {key!r} has shape {shown(shape)}, asked for {dims}"
+            f" dimension{'s' * (dims != 1)} (at"
             " least one)"
         )
     try:
         return array.reshape(shape if reshape is None else tuple(reshape))
     except ValueError:
         raise RuntimeError(
-            f"{where}: field {key!r} of shape {shape} cannot become {list(reshape or ())}"
+            f"{where}: field {key!r} of shape {shown(shape)} cannot become {list(reshape or ())}"
         ) from None

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from .._file_safety.errors import CheckpointError
+from .._file_safety.shown import reason, shown
 from . import shuffle, wire
 
 _LENGTH = struct.Struct("<q")
 
 
-class CorruptRecord(RuntimeError):
+class CorruptRecord(CheckpointError):
     """A record cannot be read; the message names the file and the offset of the record."""
 
 
@@ -41,14 +43,13 @@ class Record:
             feature = self.features[name]
         except KeyError:
             raise KeyError(
-                f"{self.where}: there is no field {name!r}; the record has"
-                f" {', '.join(map(repr, self.features)) or 'none'}"
+                f"{self.where}: there is no field {name!r}; the record has {shown(list(self.features))}"
             ) from None
         try:
             list_name, body = wire.decode_feature(feature)
             return list_name, wire.decode_list(list_name, body) if list_name else []
         except wire.WireError as error:
-            raise CorruptRecord(f"{self.where}: field {name!r} is corrupt: {error}") from None
+            raise CorruptRecord(f"{self.where}: field {shown(name)} is corrupt: {reason(error)}") from None
 
     @property
     def where(self) -> str:
@@ -185,7 +186,7 @@ def _read_record(
     try:
         features = wire.split_record(view[at + 8 : at + 8 + size])
     except (wire.WireError, UnicodeDecodeError) as error:
-        return None, f"not an OFRecord message: {error}", size
+        return None, f"not an OFRecord message: {reason(error)}", size
     return Record(features, path, at), None, size
 
 

@@ -285,7 +285,7 @@ class _ZipStorages:
             if size != count * dtype.itemsize:
                 raise CheckpointError(
                     f"truncated or altered: the storage {shown(key)} has {size} bytes, its pickle says"
-                    f" {count} of"
+                    f" {shown(count)} of"
                     f" {dtype}"
                 )
             if self.restore is None:
@@ -313,7 +313,7 @@ def _tensor_restorer(restore: Callable[..., Any]) -> Callable[..., Any]:
     """Return the variant of `restore` for a tensor that has no storage in the file."""
 
     def restore_tensor(tensor: torch.Tensor, location: Any) -> Any:
-        return tensor.to(restore(torch.UntypedStorage(0), str(location)).device)
+        return tensor.to(restore(torch.UntypedStorage(0), location).device)
 
     return restore_tensor
 
@@ -373,7 +373,8 @@ class _StreamStorages:
             self._declared += nbytes
             if self._declared > self.left():
                 raise CheckpointError(
-                    f"truncated or altered: the storage {shown(key)} has {count} of {dtype}, {self.left()}"
+                    f"truncated or altered: the storage {shown(key)} has {shown(count)} of {dtype},"
+                    f" {self.left()}"
                     " bytes"
                     " are left"
                 )
@@ -412,7 +413,8 @@ def _read_storage(file: Any, untyped: torch.UntypedStorage, dtype: Any, nbytes: 
     head = file.read(8)
     if len(head) != 8 or struct.unpack("<q", head)[0] * dtype.itemsize != nbytes:
         raise CheckpointError(
-            f"truncated or altered: the values of the storage {shown(key)} are not {nbytes} bytes of {dtype}"
+            f"truncated or altered: the values of the storage {shown(key)} are not {shown(nbytes)} bytes of"
+            f" {dtype}"
         )
     fresh, view = _fresh(nbytes)
     fill(file, view)

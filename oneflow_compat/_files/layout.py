@@ -227,7 +227,10 @@ def tensor_folder(root: str, name: Any) -> str:
 
 def read_variables(root: str, safe: bool = True) -> dict[str, torch.Tensor]:
     """Read a folder without `pickled_data`, OneFlow's older layout. Return {variable name: tensor}."""
-    names = sorted(n for n in os.listdir(root) if os.path.isfile(os.path.join(root, n, META)))
+    parts = (META, DATA, CHECK)
+    names = sorted(
+        n for n in os.listdir(root) if any(os.path.lexists(os.path.join(root, n, p)) for p in parts)
+    )
     marked = os.path.exists(os.path.join(root, LEGACY_MARK))
     # tensor folders of the newer layout have such names
     if names and not marked and all(re.fullmatch(r"tensor_\d+", n) for n in names):

@@ -235,7 +235,7 @@ def _is_integer(value: object) -> bool:
 def _derive_convolution(loaded: Any, state: Any) -> None:
     sizes = {name: getattr(loaded, name) for name in ("stride", "dilation", "kernel_size", "output_padding")}
     if any(type(v) is not tuple or any(type(n) is not int for n in v) for v in sizes.values()):
-        raise CheckpointError(f"altered: a {type(loaded).__name__} has {sizes}")
+        raise CheckpointError(f"altered: a {type(loaded).__name__} has {shown(sizes)}")
     weight = loaded._parameters.get("weight")
     if weight is not None and weight.dim() > 1 and type(loaded.groups) is int:
         inside, outside = (1, 0) if not loaded.transposed else (0, 1)

@@ -164,10 +164,11 @@ class decode(Stage):
         self.dtype, self.color_space = to_numpy_dtype(dtype), images.check_color_space(color_space)
 
     def forward(self, input: TensorBuffer) -> TensorBuffer:
-        decode_cell = lambda cell: images.decode(cell.tobytes(), self.color_space).astype(
+        buffer = _need("decode", input)
+        decode_cell = lambda cell, origin: images.decode(cell.tobytes(), self.color_space, origin).astype(
             self.dtype, copy=False
         )
-        return _made_of(input, images.parallel(decode_cell, _need("decode", input).cells))
+        return _made_of(input, images.parallel(decode_cell, buffer.cells, buffer.cell_origins()))
 
 
 class flip(Stage):

@@ -17,6 +17,7 @@ import numpy as np
 
 from .._file_safety.atomic import lock_folder, new_file, sync_folder, write_synced
 from .._file_safety.errors import CheckpointError, named_errors
+from .._file_safety.shown import plain_text, shown
 from .._files.layout import open_inside
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ def _read_array(folder: str, name: str, shape: tuple[int, ...], dtype: str, chec
         stored_shape = tuple(int(n) for n in header[2].replace(b" ", b"").split(b",") if n)
         if stored_shape != shape or header[1].decode() != dtype or size != needed:
             raise CheckpointError(
-                f"truncated or altered: {size} bytes of {header[1].decode()} for shape {stored_shape}, where"
+                f"truncated or altered: {size} bytes of {plain_text(header[1].decode())} for shape"
+                f" {shown(stored_shape)}, where"
                 f" {needed} bytes for {shape} of {dtype} should be"
             )
         array = np.fromfile(file, dtype).reshape(shape)

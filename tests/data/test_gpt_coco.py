@@ -194,7 +194,7 @@ def test_coco_ranks_and_errors(coco, tmp_path):
     assert first(stride_partition=True, rank=1, ranks=2) == [101, 103, 105]
     assert first(stride_partition=False, rank=1, ranks=2) == [103, 104, 105]
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(ValueError, match="annotations, categories, images missing"):
+    with pytest.raises(flow.CheckpointError, match="bad.json: .*annotations, categories, images missing"):
         nn.COCOReader(str(tmp_path / "bad.json"), ".", 1)
     (tmp_path / "none.json").write_text(json.dumps({"images": [], "annotations": [], "categories": []}))
     with pytest.raises(ValueError, match="no image is left"):

@@ -137,6 +137,11 @@ def _executing() -> dict:
         "from type with set": call("torch._tensor._rebuild_from_type_v2", glob("builtins.set"), glob("torch.Tensor"), (), {}),
         "forward of a layer": layer("torch.nn.modules.activation.ReLU", forward=glob("torch.nn.functional.relu")),
         "call of a layer": layer("oneflow.nn.modules.activation.ReLU", __call__=1),
+        "compiled call of a layer": layer("torch.nn.modules.activation.ReLU", _compiled_call_impl=glob("torch.nn.functional.relu")),
+        "class of a lazy layer": layer("torch.nn.modules.linear.LazyLinear", cls_to_become=glob("builtins.set")),
+        "attribute over a parameter": layer("torch.nn.modules.linear.Linear", _parameters={"weight": None}, weight=1),
+        "reader that opens files": layer("oneflow.nn.modules.dataset.COCOReader"),
+        "items of an OrderedDict": build(call("collections.OrderedDict"), {"items": glob("torch.nn.functional.relu")}),
         "hooks of a layer": layer("torch.nn.modules.activation.ReLU", _forward_hooks={1: glob("torch.nn.functional.relu")}),
     }  # fmt: skip
     return out
@@ -234,6 +239,20 @@ def _crashing() -> dict:
     }  # fmt: skip
 
 
+def laughing_lists(levels=34, width=2) -> Code:
+    return Code(
+        b"]q\0"
+        + b"".join(b"0](" + (b"h" + bytes([i])) * width + b"eq" + bytes([i + 1]) for i in range(levels))
+    )
+
+
+def laughing_tuples(levels=34, width=2) -> Code:
+    return Code(
+        b")q\0"
+        + b"".join(b"0(" + (b"h" + bytes([i])) * width + b"tq" + bytes([i + 1]) for i in range(levels))
+    )
+
+
 def _exhausting() -> dict:
     gigabytes = 4 << 30
     bomb = b"]q\x00" + b"".join(b"](" + (b"h" + bytes([i])) * 10 + b"eq" + bytes([i + 1]) for i in range(40))
@@ -283,6 +302,30 @@ def _exhausting() -> dict:
         "counter of one hash": call("builtins.set", Code(b"](" + b"".join(value(i * (2**61 - 1)) for i in range(1, 50_000)) + b"e")),
         "long key many times": Code(tuple_of(*range(50_000)) + b"q\x01}" + b"h\x01Ns" * 50_000),
         "laughing lists": Code(bomb),
+        "laughing state of an SBP": Code(new("oneflow.sbp.sbp") + laughing_lists() + b"b"),
+        "laughing state of a placement": Code(new("oneflow.placement") + laughing_lists() + b"b"),
+        "laughing state of a dtype": build(call("numpy.dtype", "f4", False, True), (3, "<", laughing_lists(), None, None, -1, -1, 0)),
+        "laughing name of a dtype": call("numpy.dtype", laughing_lists(), False, True),
+        "laughing shape of an array": array(laughing_tuples(), b"abcd"),
+        "laughing size of a tensor": tensor(size=laughing_tuples()),
+        "laughing persistent id": Code(tuple_of("storage", laughing_lists()) + b"Q"),
+        "laughing location of a storage": Code(tuple_of("storage", glob("torch.FloatStorage"), "0", laughing_lists(), 4) + b"Q"),
+        "laughing flags of a tensor": call("torch._utils._rebuild_tensor_v2", storage(), 0, (4,), (1,), False, None, laughing_lists()),
+        "laughing requires_grad": call("torch._utils._rebuild_tensor_v2", storage(), 0, (4,), (1,), laughing_lists(), None),
+        "laughing attribute name": call("torch._utils._rebuild_parameter_with_state", tensor(), True, call("collections.OrderedDict"), Code(b"}" + laughing_tuples(12) + b"Ns")),
+        "laughing layout": call("torch.serialization._get_layout", laughing_tuples()),
+        "deep layout": call("torch.serialization._get_layout", Code(b"N" + b"\x85" * 200_000)),
+        "laughing quantizer": call("torch._utils._rebuild_qtensor", storage("QInt8Storage", "b"), 0, (4,), (1,), (laughing_lists(), 0.5, 0), False, None),
+        "laughing scales": call("torch._utils._rebuild_qtensor", storage("QInt8Storage", "b"), 0, (4,), (1,), (glob("torch.per_channel_affine"), laughing_lists(16, 64), [0], 0), False, None),
+        "laughing key": Code(b"}" + laughing_tuples(15, 64) + b"Ns"),
+        "laughing attribute of a layer": layer("torch.nn.modules.activation.ReLU", x=laughing_lists(4, 4096)),
+        "laughing data": Code(new("oneflow.Tensor") + b"}" + value("data") + laughing_lists() + b"sb"),
+        "laughing protocol version": Code(b"}(" + value("protocol_version") + laughing_lists() + value("data") + b"Nu"),
+        "laughing arguments": Code(name("builtins.bytearray") + laughing_tuples() + b"R"),
+        "memo": Code(b"N" + b"".join(b"r" + struct.pack("<I", i) for i in range(400_000))),
+        "comparison of a wide tensor": layer("oneflow.nn.modules.pooling.AvgPool2d", divisor_override=tensor(size=(1 << 40,), stride=(0,))),
+        "scales of an expanded tensor": call("torch._utils._rebuild_qtensor", storage("QInt8Storage", "b"), 0, (1 << 30, 0), (0, 1), (glob("torch.per_channel_affine"), tensor(size=(1 << 30,), stride=(0,)), tensor(size=(1 << 30,), stride=(0,)), 0), False, None),
+        "sparse tensor of an expanded tensor": call("torch._utils._rebuild_sparse_tensor", glob("torch.sparse_coo"), (tensor(of=storage("LongStorage", "i", 4), size=(1, 1 << 31), stride=(0, 0)), tensor(size=(1 << 31,), stride=(0,)), (2,))),
         "empty lists": Code(b"](" + b"]" * 10**6 + b"e"),
         "empty sets": Code(b"](" + b"\x8f" * 10**6 + b"e"),
         "marks": Code(b"(" * 10**6),

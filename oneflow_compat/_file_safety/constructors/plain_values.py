@@ -10,6 +10,7 @@ import collections
 import datetime
 import decimal
 import fractions
+import itertools
 import pathlib
 import re
 import types
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 _DIGITS = 4300  # Python's own limit for int(text)
 _PAIR, _ELEMENT = 100, 16
+_SHOWN = 8  # classes of arguments in a message
 
 
 def refuse(name: str, arguments: Iterable[Any]) -> NoReturn:
     """Raise RefusedError for arguments that no pickler writes."""
-    classes = ", ".join(type(a).__name__ for a in arguments)
+    classes = ", ".join(type(a).__name__ for a in itertools.islice(arguments, _SHOWN))
     raise RefusedError(
         f"altered or hostile: {name}({classes}) is not how a {name} is saved. If you trust the file, load it"
         " with weights_only=False"

@@ -94,6 +94,12 @@ def _check_dtype(value: Any) -> torch.dtype:
     return value
 
 
+def _check_device(value: Any) -> torch.device:
+    if not isinstance(value, torch.device):
+        raise RefusedError(f"altered: a {type(value).__name__} stands where a device should be")
+    return value
+
+
 def _check_bool(value: Any) -> bool:
     if type(value) is not bool:
         raise RefusedError(f"altered: requires_grad is {shown(value)}")
@@ -337,7 +343,8 @@ def _from_cpu(budget: Budget, data: Any, dtype: Any, device: Any, requires_grad:
     if data.layout is not torch.strided:
         raise RefusedError("altered: the copy of a tensor of another device is not dense")
     budget.charge_data(data.numel() * _check_dtype(dtype).itemsize, "a tensor")
-    return budget.restore_tensor(data.detach().to(dtype), device).requires_grad_(_check_bool(requires_grad))
+    location = device if type(device) is str else str(_check_device(device))
+    return budget.restore_tensor(data.detach().to(dtype), location).requires_grad_(_check_bool(requires_grad))
 
 
 def _from_array(budget: Budget, data: Any, dtype: Any, device: Any, requires_grad: Any) -> Any:

@@ -162,7 +162,8 @@ def _binaries(
         return None
     if not trusted:
         say(
-            f"graph {document['name']}: the machine code in {os.path.join(folder, BINARIES)} is not used; if"
+            f"graph {shown(document['name'])}: the machine code in {os.path.join(folder, BINARIES)} is not"
+            " used; if"
             " you trust it, pass trust_binaries=True"
         )
     return SavedBinaries(folder) if trusted and (backend or document["backend"]) != "aten" else None

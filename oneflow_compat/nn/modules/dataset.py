@@ -282,8 +282,10 @@ class COCOReader(Source):
 
     def forward(self) -> tuple[Any, ...]:
         images_, ids, sizes, *rest = next(self._batches)
+        encoded = TensorBuffer([data for data, _ in images_])
+        encoded.origins = [path for _, path in images_]
         return (
-            TensorBuffer(images_),
+            encoded,
             self.to_destination(torch.tensor(ids)),
             self.to_destination(torch.tensor(sizes, dtype=torch.int32)),
             *map(TensorBuffer, rest),

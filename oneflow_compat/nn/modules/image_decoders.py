@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from ..._data import fields, images, records
+from ..._data import fields, images
 from ..._data.buffers import TensorBuffer
 from ..._kernels.image import crop_mirror_normalize
 from .record_sources import Decoder, from_reader_of, seed_or_fresh
@@ -28,10 +28,7 @@ __all__ = [
 
 
 def _decode_field(record: Any, name: str, color_space: str) -> np.ndarray:
-    try:
-        return images.decode(fields.one_bytes(record, name), color_space)
-    except images.UndecodableImage as error:
-        raise records.CorruptRecord(f"{record.where}: field {name!r} is {error}") from None
+    return images.decode(fields.one_bytes(record, name), color_space, f"{record.where}: field {name!r}")
 
 
 class OFRecordImageDecoder(Decoder):
@@ -139,10 +136,11 @@ class OFRecordImageGpuDecoderRandomCropResize(OFRecordImageDecoderRandomCrop):
 
     def forward(self, input: Any) -> torch.Tensor:
         out = np.empty((len(input.cells), *reversed(self.size), 3), np.uint8)
-        decode_and_resize = lambda data, drawn, to: images.resize(
-            self._crop(images.decode(data.tobytes(), "RGB"), drawn), *self.size, out=to
+        decode_and_resize = lambda data, origin, drawn, to: images.resize(
+            self._crop(images.decode(data.tobytes(), "RGB", origin), drawn), *self.size, out=to
         )
-        images.parallel(decode_and_resize, input.cells, self._draw(len(input.cells)), out)
+        drawn = self._draw(len(input.cells))
+        images.parallel(decode_and_resize, input.cells, input.cell_origins(), drawn, out)
         return self._place(torch.from_numpy(out), input)
 
 
