@@ -107,16 +107,14 @@ def key_size(key: object) -> int:
     size, elements, waiting = 0, 0, [key]
     while waiting:
         item: Any = waiting.pop()
-        elements += 1
+        size += _hashed_bytes(item)
         if isinstance(item, tuple | frozenset):
             elements += len(item)
-            if elements <= KEY_ELEMENTS:
-                waiting.extend(item)
-        if elements > KEY_ELEMENTS:
-            raise RefusedError(
-                f"altered or hostile: a key of a dict or set has more than {KEY_ELEMENTS} values"
-            )
-        size += _hashed_bytes(item)
+            if elements > KEY_ELEMENTS:
+                raise RefusedError(
+                    f"altered or hostile: a key of a dict or set has more than {KEY_ELEMENTS} values"
+                )
+            waiting.extend(item)
     return size
 
 

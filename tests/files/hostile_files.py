@@ -42,6 +42,8 @@ def push(item) -> bytes:
         return item
     if type(item) is tuple:
         return tuple_of(*item)
+    if type(item) is dict:
+        return b"}(" + b"".join(push(k) + push(v) for k, v in item.items()) + b"u"
     return value(item)
 
 
@@ -88,7 +90,7 @@ def tensor(offset=0, size=(4,), stride=(1,), of=None) -> Code:
 
 def layer(module: str, **attributes) -> Code:
     state = {"_parameters": {}, "_buffers": {}, "_modules": {}, "training": True, **attributes}
-    return build(new(module), Code(b"}(" + b"".join(push(k) + push(v) for k, v in state.items()) + b"u"))
+    return build(new(module), state)
 
 
 def _numbers_of_one_hash(count) -> bytes:
@@ -142,7 +144,7 @@ def _executing() -> dict:
         "attribute over a parameter": layer("torch.nn.modules.linear.Linear", _parameters={"weight": None}, weight=1),
         "reader that opens files": layer("oneflow.nn.modules.dataset.COCOReader"),
         "items of an OrderedDict": build(call("collections.OrderedDict"), {"items": glob("torch.nn.functional.relu")}),
-        "hooks of a layer": layer("torch.nn.modules.activation.ReLU", _forward_hooks={1: glob("torch.nn.functional.relu")}),
+        "hooks of a layer": layer("torch.nn.modules.activation.ReLU", _forward_hooks=Code(b"}" + value(1) + name("torch.nn.functional.relu") + b"s")),
     }  # fmt: skip
     return out
 
