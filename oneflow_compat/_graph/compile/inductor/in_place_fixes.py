@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 
-from ...program.program import node_argument
+from ...program.program import is_view, node_argument
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -67,16 +67,19 @@ def _may_reuse(node: Node, written: tuple[int, ...]) -> bool:
 
 
 def _is_private(node: Node) -> bool:
-    """Whether the result of a node with a single reader lies in dense memory of its own."""
+    """Whether the result of a node with a single reader lies in dense memory of its own.
+
+    Ask the schema whether the result is a view. If equal operators were merged, a view of the removed result
+    still has that result's storage.
+    """
     from torch._inductor.fx_passes.post_grad import noop_registry
-    from torch._inductor.fx_utils import get_node_storage
 
     # an operator of the noop_registry may be lowered to its argument
     return (
         node.op == "call_function"
-        and len(node.users) == 1
+        and not is_view(node)
         and node.target not in noop_registry
-        and get_node_storage(node) not in _storages(node.all_input_nodes)
+        and len(node.users) == 1
         and torch._debug_has_internal_overlap(node.meta["val"]) == 0
     )
 
