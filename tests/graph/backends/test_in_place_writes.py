@@ -135,3 +135,47 @@ def test_index_computed_from_the_written_tensor():
         return x.sum()
 
     assert_buffers_agree(scatter)
+
+
+LOSSES_WHOSE_GRADIENTS_ARE_PARAMETERS = {
+    "dot": lambda a, b: torch.dot(a, b),
+    "product": lambda a, b: (a * b).sum(),
+    "equal gradients": lambda a, b: (a + b).sum(),
+    "matmul": lambda a, b: (a[None] @ b[:, None]).sum(),
+}
+
+
+def test_the_update_reads_gradients_that_it_has_not_written():
+    """Each gradient is another parameter, or one of two equal tensors; clipping writes gradients in place."""
+    starts = {
+        f"{name}{i}": torch.arange(3.0) + 1 + 4 * i
+        for name in LOSSES_WHOSE_GRADIENTS_ARE_PARAMETERS
+        for i in (0, 1)
+    }
+
+    def trained(backend):
+        leaves = nn.ParameterDict({name: nn.Parameter(start.clone()) for name, start in starts.items()})
+
+        class Step(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.leaves = leaves
+                clip = {"clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}
+                self.add_optimizer(flow.optim.SGD([{"params": list(leaves.parameters()), **clip}], lr=0.1))
+                self.config.set_backend(backend)
+
+            def build(self):
+                losses = [
+                    f(leaves[f"{n}0"], leaves[f"{n}1"])
+                    for n, f in LOSSES_WHOSE_GRADIENTS_ARE_PARAMETERS.items()
+                ]
+                sum(losses).backward()
+                return losses
+
+        step = Step()
+        step(), step()
+        return leaves.state_dict()
+
+    expected, actual = trained("aten"), trained("inductor")
+    for name, value in expected.items():
+        torch.testing.assert_close(actual[name], value, msg=lambda m, name=name: f"{name}: {m}")

@@ -50,6 +50,7 @@ from .rewrites import (
     sums_of_constants,
 )
 from .samplers import equal_samplings_apart, samples_into_gaps, unread_samplings_kept
+from .separate_results import results_apart
 from .settings import quick_compiler, samples_as_eager, settings
 from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
@@ -330,6 +331,7 @@ def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) ->
         shortcuts(),
         inductor_fixes(),
         results_laid_out(),
+        results_apart(module.graph),
         unread_samplings_kept(),
         mode,
         tracing(TracingContext(mode)),

@@ -143,6 +143,21 @@ def _parts(results: Sequence[Any] | None, count: int, budget: int) -> list[tuple
     return [tuple(range(count))[i::groups] for i in range(groups)]
 
 
+def _owners(values: Sequence[Any], results: int) -> list[int]:
+    """Return, for each result, the first value in the same memory: an input, or a result.
+
+    `values` are the results and then the inputs.
+    """
+    owners: dict[int, int] = {}
+    for index in (*range(results, len(values)), *range(results)):
+        if isinstance(values[index], torch.Tensor) and values[index].numel():
+            owners.setdefault(values[index].untyped_storage().data_ptr(), index)
+    return [
+        owners[v.untyped_storage().data_ptr()] if isinstance(v, torch.Tensor) and v.numel() else -1
+        for v in values[:results]
+    ]
+
+
 def _size(results: Sequence[Any]) -> int:
     return sum(r.numel() * r.element_size() for r in results if isinstance(r, torch.Tensor))
 
@@ -164,6 +179,7 @@ class _Comparison:
         self.outcome, self.expected = outcome, expected
         self.compiled = [*(outcome.results[i] for i in positions), *state.values]
         self.captured = [*expected.results, *inputs]
+        self.owners = _owners(self.compiled, len(positions)), _owners(self.captured, len(positions))
         self._exact: Sequence[torch.Tensor] | None = None
         self._perturbed: list[Sequence[torch.Tensor]] = []
 
@@ -205,17 +221,10 @@ class _Comparison:
             return f"is {type(a).__name__} instead of a tensor"
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"is {a.dtype}{list(a.shape)} instead of {b.dtype}{list(b.shape)}"
-        if index < len(self.positions) and self._aliased(b, self.captured) != self._aliased(a, self.compiled):
-            return "shares memory with other tensors than in eager mode"
+        if index < len(self.positions):
+            if self.owners[0][index] != self.owners[1][index]:
+                return "shares memory with other tensors than in eager mode"
         return None
-
-    def _aliased(self, value: torch.Tensor, values: Sequence[Any]) -> list[int]:
-        """Return the written inputs whose memory a result shares."""
-        if not value.numel():
-            return []
-        inputs = values[len(self.positions) :]
-        memory = value.untyped_storage().data_ptr()
-        return [i for i in self.reference.written if inputs[i].untyped_storage().data_ptr() == memory]
 
     def _judgement(self, index: int) -> Judgement:
         a, b = self.compiled[index], self.captured[index]
