@@ -1,5 +1,6 @@
 """Writes in place on the inductor backend: each read sees the value that eager mode sees."""
 
+import random
 import shutil
 
 import pytest
@@ -179,3 +180,50 @@ def test_the_update_reads_gradients_that_it_has_not_written():
     expected, actual = trained("aten"), trained("inductor")
     for name, value in expected.items():
         torch.testing.assert_close(actual[name], value, msg=lambda m, name=name: f"{name}: {m}")
+
+
+WRITES = {
+    "rows": lambda q, r, x: q.__setitem__(ROWS, x[:2]),
+    "mask": lambda q, r, x: q.__setitem__(q > 0.5, 0.25),
+    "slice": lambda q, r, x: q.__setitem__(slice(1, None), q[:-1].clone()),
+    "roll": lambda q, r, x: q.add_(q.roll(1, 0)),
+    "flip": lambda q, r, x: q.copy_(q.flip(0)),
+    "transposed": lambda q, r, x: q.copy_((q * 0.5).t()),
+    "first row": lambda q, r, x: q.copy_(q[0] * 0.5),
+    "mean": lambda q, r, x: q.sub_(q.mean(0)),
+    "column": lambda q, r, x: q[:, 1].copy_(r[0]),
+    "own rows": lambda q, r, x: q.index_put_((ROWS,), q[ROWS - 1] + 1),
+    "other": lambda q, r, x: q.copy_(r.t()),
+    "index_add": lambda q, r, x: q.index_add_(0, ROWS, r[:2]),
+}
+
+
+def test_sampled_sequences_of_writes():
+    """Write 16 pairs of buffers in sampled orders, in one program. The seed is fixed."""
+    sample = random.Random(0)
+    sequences = [[(sample.choice(list(WRITES)), sample.random() < 0.5) for _ in range(4)] for _ in range(16)]
+    right, written = (nn.ModuleList(Bank() for _ in sequences) for _ in range(2))
+    x = torch.arange(16.0).view(4, 4).cos()
+
+    def write(banks, x):
+        for m, sequence in zip(banks, sequences):
+            for name, is_swapped in sequence:
+                pair = (m.other, m.bank) if is_swapped else (m.bank, m.other)
+                WRITES[name](*pair, x)
+        return x.sum()
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.banks = written
+            self.config.set_backend("inductor")
+
+        def build(self, x):
+            return write(self.banks, x)
+
+    write(right, x)
+    G()(x)
+    for sequence, expected, actual in zip(sequences, right, written):
+        torch.testing.assert_close(
+            actual.state_dict(), expected.state_dict(), msg=lambda m: f"{sequence}: {m}"
+        )
