@@ -176,6 +176,18 @@ INDUCTOR = {
         "The gradient of replication_pad2d of a channels-last image raises an error about strides.",
         "_graph/compile/inductor/kernel_results.py:results_laid_out",
     ),
+    "negative index": Defect(
+        "index_select, index_add and index_copy count negative indices from the end.",
+        _FORMS + "_without_negative",
+    ),
+    "probability out of range": Defect(
+        "binary_cross_entropy does not check that probabilities lie between 0 and 1.",
+        _FORMS + "_checked_cross_entropy",
+    ),
+    "memory outside of a tensor": Defect(
+        "as_strided() beyond the memory of its argument reads foreign memory.",
+        "_graph/compile/inductor/compiler.py:views_out_of_reach",
+    ),
     "rows in random order": Defect(
         "The gradient of x[torch.randperm(n)] does not compile.",
         _REWRITES + "permutations_apart",

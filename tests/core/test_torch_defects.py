@@ -417,6 +417,15 @@ REPRODUCERS = {
         torch.ones(1, 2, 2, 2).contiguous(memory_format=torch.channels_last),
         [1, 1, 1, 1],
     ),
+    "negative index": lambda: (
+        not compiled_raises(lambda x: x.index_select(0, torch.tensor([-1])) * 2, torch.ones(4))
+    ),
+    "probability out of range": lambda: (
+        not compiled_raises(F.binary_cross_entropy, torch.full((4,), 1.5), torch.ones(4))
+    ),
+    "memory outside of a tensor": lambda: (
+        not compiled_raises(lambda x: (x + 1).as_strided((5,), (1,)) * 2, torch.ones(4))
+    ),
     "rows in random order": lambda: compiled_raises(
         lambda x: x[torch.randperm(4)], torch.ones(4, requires_grad=True)
     ),

@@ -109,3 +109,58 @@ def test_the_error_of_a_single_operator_stays_its_own():
     graph = graph_of(lambda table, i: F.embedding(i, table))
     with pytest.raises(IndexError, match="index out of range in self"):
         graph(torch.ones(3, 2), torch.tensor([7]))
+
+
+CHECKED_BY_KERNELS = {
+    "index_select": lambda x, i: x.index_select(0, i) * 2,
+    "index_add": lambda x, i: x.index_add(0, i, x[:3]),
+    "index_copy": lambda x, i: (x + 1).index_copy_(0, i, x[:3]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKED_BY_KERNELS)
+def test_an_operator_that_takes_no_negative_index_raises(name):
+    graph = graph_of(CHECKED_BY_KERNELS[name])
+    graph.config.set_backend("inductor")
+    x, index = torch.arange(24.0).view(6, 4), torch.tensor([0, 2, 5])
+    assert torch.equal(graph(x, index), CHECKED_BY_KERNELS[name](x, index))
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        graph(x, torch.tensor([0, 2, -1]))
+
+
+@pytest.mark.slow
+def test_a_probability_out_of_range_raises():
+    graph = graph_of(lambda x, y: F.binary_cross_entropy(x, y))
+    graph.config.set_backend("inductor")
+    p = torch.full((4,), 0.25)
+    torch.testing.assert_close(graph(p, p), F.binary_cross_entropy(p, p))
+    for wrong, name in (((p + 1, p), "input"), ((p, p - 1), "target"), ((p / 0 * 0, p), "input")):
+        with pytest.raises(RuntimeError, match=f"all elements of {name} should be between 0 and 1"):
+            graph(*wrong)
+
+
+OUTSIDE = {
+    "argument": lambda x: x.as_strided((8,), (1,), 0) * 2,
+    "part": lambda x: x[1:].as_strided((7,), (1,)) * 2,
+    "result": lambda x: (x + 1).as_strided((20,), (1,)) * 2,
+    "written": lambda x: (x + 1).as_strided((6,), (2,)).fill_(7.0) * 1,
+    "scatter": lambda x: torch.as_strided_scatter(x, torch.ones(12), (12,), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_as_strided_outside_the_memory_raises(name):
+    graph = graph_of(OUTSIDE[name])
+    graph.config.set_backend("inductor")
+    with pytest.raises(RuntimeError, match="out of bounds for storage"):
+        graph(torch.arange(7.0))
+
+
+def test_as_strided_of_a_part_may_leave_the_part():
+    graph = graph_of(lambda x: x.as_strided((8,), (1,)) * 2)
+    graph.config.set_backend("inductor")
+    x = torch.arange(20.0)
+    assert torch.equal(graph(x[4:8]), x[4:12] * 2)
+    with pytest.raises(RuntimeError, match="out of bounds for storage"):
+        graph(x[14:18])

@@ -214,8 +214,9 @@ def views_out_of_reach(graph: Graph) -> bool:
     """Return True if the graph has views that a compiled region cannot express.
 
     These are as_strided() with an offset into an input, because the offset counts from the start of the
-    storage and not from the first element of the input; as_strided() of a view if the result is written in
-    place; and unfold() written in place, which loses the elements in between (torch.compile 2.13, too).
+    storage and not from the first element of the input; as_strided() beyond the memory of its argument, which
+    the kernel tests; as_strided() of a view if the result is written in place; and unfold() written in place,
+    which loses the elements in between (torch.compile 2.13, too).
     """
 
     def chain(node: Node) -> Iterator[Node]:
@@ -234,12 +235,38 @@ def views_out_of_reach(graph: Graph) -> bool:
     for node in graph.nodes:
         if node.target is torch.ops.aten.unfold.default and node in written:
             return True
+        if node.target in _STRIDED:
+            *views, base = chain(node_argument(node, 0))
+            if _leaves_memory(node, base):
+                return True
         if node.target is torch.ops.aten.as_strided.default:
-            _, *views, base = chain(node)
             has_offset = len(node.args) > 3 and node.args[3] is not None
             if has_offset and base.op == "placeholder" or views and node in written:
                 return True
     return False
+
+
+_STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
+
+
+def _leaves_memory(node: Node, base: Node) -> bool:
+    """Return True if as_strided() may leave the elements of its argument. An offset counts from those of the
+    tensor that the argument is a view of.
+    """
+    layout: Any = node.args[1 if node.target is _STRIDED[0] else 2 :]
+    size, stride, *offset = layout
+    start = offset[0] if offset and offset[0] is not None else 0
+    source = (base if start else node_argument(node, 0)).meta["tensor"]
+    numbers: Any = [*source.shape, *source.stride, *size, *stride, start]
+    if any(type(n) is not int for n in numbers):
+        return True
+    end = start + _extent(size, stride)
+    return 0 not in size and (min(start, *stride, 0) < 0 or end > _extent(source.shape, source.stride))
+
+
+def _extent(shape: Any, stride: Any) -> int:
+    """Return the number of elements from the first one of a tensor to its last one in memory."""
+    return 1 + sum((n - 1) * step for n, step in zip(shape, stride)) if 0 not in shape else 0
 
 
 def compile_region(

@@ -370,15 +370,48 @@ def _assertion(condition: torch.Tensor) -> None:
     aten._assert_async.msg(condition, "Expected Tensor with single nonzero value, but got zero")
 
 
+def _without_negative(
+    plain: Callable[..., torch.Tensor],
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    *args: Any,
+    **options: Any,
+) -> torch.Tensor:
+    """Replace negative indices by the first index that is out of bounds. Inductor (2.13) counts them from the
+    end, and the kernel raises an error.
+    """
+    size = x.shape[dim] if x.dim() else 1
+    return plain(x, dim, torch.where(index < 0, size, index), *args, **options)
+
+
+def _checked_cross_entropy(
+    plain: Callable[..., torch.Tensor], x: torch.Tensor, target: torch.Tensor, *args: Any, **options: Any
+) -> torch.Tensor:
+    """Check the range of probabilities as the kernel does. torch's own decomposition (2.13) does not."""
+    for values, name in ((x, "input"), (target, "target")):
+        torch.ops.aten._assert_async.msg(
+            ((values >= 0) & (values <= 1)).all(), f"all elements of {name} should be between 0 and 1"
+        )
+    return plain(x, target, *args, **options)
+
+
 def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
     """Return {operator: decomposition}. Operators of oneflow._ext and LSTM layers are included only if the
     library is loaded.
     """
     from torch._inductor.decomposition import select_decomp_table
 
-    aten = torch.ops.aten
+    aten, plain = torch.ops.aten, select_decomp_table()
     decompositions: dict[torch._ops.OpOverload, Callable[..., Decomposed]] = {
-        aten.add.Tensor: functools.partial(_sum, select_decomp_table().get(aten.add.Tensor)),
+        aten.add.Tensor: functools.partial(_sum, plain.get(aten.add.Tensor)),
+        **{
+            op: functools.partial(_without_negative, plain[op])
+            for op in (aten.index_select.default, aten.index_add.default, aten.index_copy.default)
+        },
+        aten.binary_cross_entropy.default: functools.partial(
+            _checked_cross_entropy, plain[aten.binary_cross_entropy.default]
+        ),
         aten.upsample_bilinear2d.default: _linear,
         aten.upsample_trilinear3d.default: _linear,
         aten.upsample_bicubic2d.default: _cubic,
