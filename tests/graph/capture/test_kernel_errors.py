@@ -23,7 +23,31 @@ REFUSED = {
     "gather": lambda x: x.gather(1, torch.zeros(2, 9, 9, dtype=torch.long)),
     "transposed tensor": lambda x: x.t() @ OTHER,
     "expanded tensor": lambda x: x[:1].expand(3, 3) @ OTHER,
+    "softmax of integers": lambda x: x.long().softmax(1),
+    "gelu of bools": lambda x: F.gelu(x > 0),
+    "comparison of complex numbers": lambda x: x.to(torch.complex64) < 2,
+    "convolution of two dtypes": lambda x: F.conv1d(x[None], torch.ones(2, 2, 2).double()),
+    "class weights of another dtype": lambda x: F.nll_loss(x, x[:, 0].long(), torch.ones(3).double()),
+    "sum of overlapping elements": lambda x: shifted(x.clone()),
+    "write into an expanded tensor": lambda x: x[:1].clone().expand(2, 3).add_(1),
+    "scatter from itself": lambda x: written_from_itself(x.clone()),
+    "result in an operand": lambda x: result_in_an_operand(x.clone()),
 }
+
+
+def shifted(x):
+    elements = x.view(-1)
+    elements[1:] += elements[:-1]
+    return x
+
+
+def written_from_itself(x):
+    return x.scatter_(0, torch.zeros(2, 3, dtype=torch.long), x)
+
+
+def result_in_an_operand(x):
+    elements = x.view(-1)
+    return torch.add(elements[1:], 1, out=elements[:-1])
 
 
 def error_of(call, *arguments):
@@ -59,6 +83,20 @@ def test_a_refused_call_draws_no_random_numbers():
     with pytest.raises(RuntimeError):
         graph_of(build)(torch.ones(2, 3))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_operands_that_only_share_memory_are_recorded():
+    def build(x):
+        x = x.clone()
+        x[:, :1] += x[:, 1:2]
+        x.add_(x)
+        x[0].copy_(x[1])
+        return x, x.long() % 2, x.double() * x
+
+    x = torch.ones(2, 3)
+    graph = graph_of(build)
+    for actual, expected in zip(graph(x), build(x), strict=True):
+        assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("size", [(2, 2), None])

@@ -16,7 +16,7 @@ from ...program.operators import facts_of, has_new_results
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from . import sparse_results
 from .frequent_results import has_rules, known_results
-from .kernel_errors import kernel_error
+from .kernel_errors import kernel_error, silent_refusal
 from .meta_kernels import is_plain, meta_results, new_fake, on_meta
 from .unknown_sizes import of_unknown_sizes
 
@@ -46,8 +46,10 @@ class Results:
         self.seen: dict[Any, Any] = {}
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        as_in_eager_mode = silent_refusal(func, args, kwargs)
         try:
-            return self._results(func, args, kwargs)
+            if as_in_eager_mode is None:
+                return self._results(func, args, kwargs)
         except Exception as error:
             as_in_eager_mode = kernel_error(error, func, args, kwargs)
             if as_in_eager_mode is None:

@@ -6,6 +6,8 @@ multiplied (2x3 and 4x2)" for real ones. A fake kernel may raise another class o
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import Any
 
 import torch
@@ -13,7 +15,9 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ...program.operators import facts_of, is_written
 from ...program.symbolic import SYMBOLIC_NUMBERS
+from .meta_kernels import is_plain
 
 # Classes derived from these say why torch or this package cannot record the call.
 _OF_ARGUMENTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError, AssertionError)
@@ -43,6 +47,94 @@ def kernel_error(
         except Exception as error_of_kernel:
             return error_of_kernel.with_traceback(None)
     return None
+
+
+def silent_refusal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """Return the error of a kernel about the overlaps or dtypes of arguments that the fake kernel takes.
+
+    Compiled code has no such checks either. The kernel runs once for each unusual combination of dtypes, on
+    the CPU, and for each call whose written tensor overlaps an operand.
+    """
+    tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+    if func.namespace != "aten" or not func._schema.returns or not all(map(_is_plain_on_cpu, tensors)):
+        return None
+    if func._schema.is_mutable and _writes_an_overlap(func, args, kwargs):
+        error = _error_of(func, args, kwargs, {})
+        if error is not None and _OF_OVERLAPS in str(error):
+            return error
+    dtypes = (func, *(v.dtype for v in tensors))
+    if dtypes in _usual_dtypes or not _are_unusual(dtypes[1:]) or facts_of(func).needs_recorded_shapes:
+        return None
+    error = _error_of(func, args, kwargs, {})
+    if error is not None and (type(error) is NotImplementedError or _OF_DTYPES.search(str(error))):
+        return error
+    _usual_dtypes.add(dtypes)
+    return None
+
+
+_usual_dtypes: set[tuple[Any, ...]] = set()  # (operator, dtypes of its tensors) that the kernel takes
+_OF_DTYPES = re.compile("dtype|scalar type|not (implemented|supported|support)")
+
+
+def _is_plain_on_cpu(tensor: torch.Tensor) -> bool:
+    return is_plain(tensor) and tensor.fake_device.type == "cpu"
+
+
+def _are_unusual(dtypes: tuple[torch.dtype, ...]) -> bool:
+    """Whether a kernel may refuse the dtypes: no tensor is floating, or several floating dtypes meet."""
+    floating = {dtype for dtype in dtypes if dtype.is_floating_point}
+    return len(floating) != 1 and bool(dtypes) or any(dtype.is_complex for dtype in dtypes)
+
+
+def _error_of(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], memory: dict[int, torch.Tensor]
+) -> Exception | None:
+    """Return what the kernel raises for real tensors that share memory as the fake ones do, or None."""
+    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
+        try:
+            real_args, real_kwargs = pytree.tree_map(functools.partial(_sharing, memory), (args, kwargs))
+        except (_Unknown, RuntimeError):  # a RuntimeError: there is not enough memory
+            return None
+        try:
+            func(*real_args, **real_kwargs)
+        except Exception as error_of_kernel:
+            return error_of_kernel.with_traceback(None)
+    return None
+
+
+_OF_OVERLAPS = "Please clone() the tensor"  # in the messages of all checks of overlaps
+
+
+def _writes_an_overlap(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a written tensor may have several elements in one place, or lies in the memory of an operand of
+    another layout.
+    """
+    operands = [v for v in (*args, *kwargs.values()) if type(v) is FakeTensor]
+    for position, argument in enumerate(func._schema.arguments):
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        if type(value) is not FakeTensor or not is_written(argument):
+            continue
+        if any(step == 0 and size != 1 for size, step in zip(value.shape, value.stride())):
+            return True
+        memory, layout = value.untyped_storage()._cdata, _layout(value)
+        if any(v.untyped_storage()._cdata == memory and _layout(v) != layout for v in operands):
+            return True
+    return False
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset()
+
+
+def _sharing(memory: dict[int, torch.Tensor], value: Any) -> Any:
+    """Return a real tensor of zeros for a fake one. Two that share memory share it."""
+    if type(value) is not FakeTensor:
+        return _real(value)
+    storage = value.untyped_storage()
+    if storage._cdata not in memory:
+        memory[storage._cdata] = torch.zeros(storage.nbytes(), dtype=torch.uint8)
+    flat = torch.empty(0, dtype=value.dtype).set_(memory[storage._cdata].untyped_storage())
+    return flat.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
 def _real(value: Any) -> Any:
