@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu test-core test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
-  fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks third-party families bench bench-gpu cuda-compile-check lock clean
+  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks third-party families bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -90,6 +90,9 @@ docs: $(VENV)/.extras ## build the documentation site in build/site; a warning i
 
 parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; writes a page to parity_output/
 	$(BIN)/python tests/parity/run.py --out parity_output
+
+check-fake: $(VENV)/.extras ## compare the results that a capture records with those of torch's kernels, for the samples of op_db
+	$(BIN)/python tests/tools/check_fake.py
 
 fuzz: $(VENV)/.extras ## train random programs, eager against nn.Graph
 	$(BIN)/python tests/fuzz/fuzz.py --seeds $(SEEDS) --backend $(BACKEND)
