@@ -93,9 +93,8 @@ class Comparison(TorchDispatchMode):
                 continue
             self.compared += 1
             if layout_of(a) != layout_of(b):
-                self.differences.setdefault(
-                    str(func), f"{self.case}: the kernel gives {layout_of(a)}, the record {layout_of(b)}"
-                )
+                difference = f"{self.case}: the kernel gives {layout_of(a)}, the record {layout_of(b)}"
+                self.differences.setdefault(str(func), difference)
 
 
 def layout_of(t: torch.Tensor) -> Layout:
@@ -121,7 +120,9 @@ def compare(operators: list[Any], samples: int, seed: int) -> Comparison:
 
 
 def _calls(operator: Any, samples: int, seed: int) -> Iterator[tuple[str, Callable[[], None]]]:
-    dtype = torch.float32 if torch.float32 in operator.dtypes else next(iter(operator.dtypes))
+    dtype = torch.float32 if torch.float32 in operator.dtypes else next(iter(operator.dtypes), None)
+    if dtype is None:  # it has no kernel of the CPU
+        return
     has_gradient = operator.supports_autograd and dtype.is_floating_point
     torch.manual_seed(seed)
     inputs = list(operator.sample_inputs("cpu", dtype, requires_grad=has_gradient))
