@@ -15,9 +15,10 @@ import torch
 
 from ..._errors import OneFlowError
 from ..config import Config
+from ..program.codegen import compile_program
 from ..program.program import CompiledFunction, Program
 from .inductor.compiler import subject_of
-from .inductor.regions import split
+from .inductor.regions import host_program, split
 from .proof import proved
 
 Compiled = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -37,26 +38,19 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
             f"graph backend {name!r} compiles inference graphs only; program {program.name} trains. Use the"
             " backend 'inductor' or 'aten'"
         )
-    region, inputs, outputs, _ = split(program)
+    region, inputs, outputs, late = split(program)
     subject = replace(subject_of(program.name, region, config), compile_prefix=None)
     module = torch.fx.GraphModule(region, region.graph)
-    position = {node: i for i, node in enumerate(program.placeholders)}
-    positions = [position[n] for n in inputs]
+    slots = dict(zip(program.placeholders, program.slots))
     infos = [n.meta["tensor"] for n in inputs]
-    returned: Any = program.output_node.args[0]
-    fixed = [i for i, p in enumerate(positions) if program.slots[p].role != "arg"]
+    fixed = [i for i, node in enumerate(inputs) if slots[node].role != "arg"]
     recompiled = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
+    compiled = proved(recompiled.called, subject)
+    host = compile_program(host_program(program, inputs, outputs, late, compiled))
 
-    def compute(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
-        return recompiled(inputs)
-
-    compiled = proved(compute, subject)
-    index = {node: i for i, node in enumerate(outputs)}
-
-    def run(*values: Any) -> tuple[torch.Tensor, ...]:
+    def run(*values: Any) -> Sequence[Any]:
         with torch.no_grad():
-            results = compiled(*(values[i] for i in positions))
-        return tuple(results[index[n]] if n in index else values[position[n]] for n in returned)
+            return host(*values)
 
     return run
 
@@ -76,7 +70,7 @@ class _Recompiled:
         self.compiler, self.options = compiler, options
         self.versions: list[tuple[int, int]] | None = None
 
-    def __call__(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def called(self, *values: torch.Tensor) -> list[torch.Tensor]:
         versions = [(values[i]._version, values[i].data_ptr()) for i in self.fixed]
         if versions != self.versions:
             weights = {i: values[i].detach() for i in self.fixed}

@@ -326,3 +326,61 @@ def test_sums_in_kernels_of_transposed_tiles_end_where_their_memory_does():
     assert_backends_agree(
         build, dict, [(torch.arange(760, dtype=torch.float64).view(5, 8, 19).sin(),)], tolerance=1e-12
     )
+
+
+class Queue(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(3, 4))
+
+
+def results_and_storages(backend):
+    """Return the results of two calls as they are after the second one, and which of them share memory."""
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.queue = Queue()
+            self.config.set_backend(backend)
+
+        def build(self, x):
+            rows = self.queue.rows
+            first, flat = rows[0], rows.view(-1)  # views from before the write
+            y = x * 2
+            rows.add_(y)
+            total = flat.sum()
+            y.add_(1)
+            pieces = rows.t().split(2)
+            return rows, first, flat, total, *pieces, y, y.view(-1), y[0], x, x[1:], y.unbind(1)[2]
+
+    graph, x = G(), torch.arange(12.0).view(3, 4)
+    results = [result for _ in range(2) for result in graph(x)]
+    memory = [t.untyped_storage().data_ptr() for t in (graph.queue.rows, x, *results)]
+    return results, [memory.index(address) for address in memory]
+
+
+def test_results_that_share_memory_share_it_on_inductor():
+    """Views of a buffer show what later calls write into it."""
+    (results, storages), (expected, expected_storages) = map(results_and_storages, ("inductor", "aten"))
+    assert storages == expected_storages
+    assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(results, expected, strict=True))
+
+
+def test_the_update_writes_memory_that_a_returned_view_shows():
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = nn.Linear(3, 2)
+            self.add_optimizer(torch.optim.SGD(self.m.parameters(), lr=0.1))
+            self.config.set_backend("inductor")
+
+        def build(self, x):
+            loss = self.m(x).square().mean()
+            loss.backward()
+            return loss, self.m.weight.detach().t()
+
+    graph = G()
+    view = graph(torch.ones(4, 3))[1]
+    assert torch.equal(view, graph.m.weight.detach().t())
+    graph(torch.ones(4, 3))
+    assert torch.equal(view, graph.m.weight.detach().t())

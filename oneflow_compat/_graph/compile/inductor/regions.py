@@ -18,7 +18,8 @@ from torch.fx import Node
 from ...program import node_editing
 from ...program.guards.dimension_guards import DimensionGuards
 from ...program.locations import Argument
-from ...program.program import Program
+from ...program.operators import facts_of
+from ...program.program import Program, roots
 from ...program.writes import first_of_update
 
 if TYPE_CHECKING:
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 
 _SIZE = torch.ops.aten.sym_size.int
+_VIEWS_OR_COPIES = {
+    getattr(torch.ops.aten, name)
+    for name in (
+        "reshape", "reshape_as", "flatten", "ravel", "contiguous",
+        "to", "type_as", "resolve_conj", "resolve_neg",
+    )
+}  # fmt: skip
 
 
 class Region(torch.nn.Module):
@@ -67,13 +75,46 @@ def split(program: Program) -> Split:
     late = first_of_update(graph)
     late |= _scalars_of_update(graph, late)
     early = [n for n in graph.nodes if n.op in ("call_function", "get_attr") and n not in late]
+    views = _returned_views_of_inputs(early)
+    early = _without_unread(early, views)
     used = {u for n in early for u in n.all_input_nodes} | arguments_with_symbols(program)
     inputs = [n for n in graph.nodes if n.op == "placeholder" and n in used]
+    late |= views
     sizes, computed = _sizes_for_the_rest(program, late), set(early)
-    outputs = [n for n in early if n not in sizes and any(u not in computed for u in n.users)]
+    outputs = [n for n in early if n not in sizes | views and any(u not in computed for u in n.users)]
     region = _region_with(early, inputs, outputs, program.constants)
     region.guards = guards_of_region(program, inputs)
     return Split(region, inputs, outputs, late | sizes)
+
+
+def _returned_views_of_inputs(early: list[Node]) -> set[Node]:
+    """Return the views of inputs that the rest or the results use, and the views between. The rest computes
+    them, so they share memory with the input. A region that writes the input would return a copy of it.
+    """
+    if any(facts_of(n.target).changes_metadata for n in early):
+        return set()
+    computed, views = set(early), set()
+    for node in early:
+        if all(user in computed for user in node.users):
+            continue
+        *chain, base = roots([node])
+        if base.op == "placeholder" and not any(_may_copy(n) for n in chain):
+            views.update(chain)
+    return views
+
+
+def _may_copy(node: Node) -> bool:
+    packet = getattr(node.target, "overloadpacket", None)
+    return packet in _VIEWS_OR_COPIES
+
+
+def _without_unread(early: list[Node], views: set[Node]) -> list[Node]:
+    """Return the nodes without the views that no other node among them reads."""
+    kept = set(early)
+    for node in reversed(early):
+        if node in views and not any(user in kept for user in node.users):
+            kept.discard(node)
+    return [n for n in early if n in kept]
 
 
 def takes_numbers(program: Program) -> bool:
