@@ -168,3 +168,19 @@ def test_samplers_of_inductor_are_an_option_that_explain_names():
     torch.manual_seed(0)
     assert not torch.equal(sample, torch.rand(4, 4)) and 0 < sample.mean() < 1
     assert "inductor's own samplers" in graph.explain()
+
+
+def test_symbolic_sizes():
+    def sampled(x):
+        return torch.randn_like(x), F.dropout(x, 0.3), torch.bernoulli(x.abs())
+
+    graph = Sampling(sampled, "inductor")
+    graph.config._engine.dynamic = True
+    for shape in ((3, 5, 8), (4, 6, 8)):
+        x = torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape)
+        torch.manual_seed(0)
+        actual = [*graph(x), torch.get_rng_state()]
+        torch.manual_seed(0)
+        expected = [*sampled(x), torch.get_rng_state()]
+        assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
+    assert len(graph._engine.programs) == 1

@@ -72,9 +72,9 @@ def _sample_in_place(graph: Graph, node: Node) -> None:
 
 
 def _has_other_layouts(node: Node) -> bool:
-    """Whether the tensor of the node could have other strides of the same shape."""
+    """Whether the tensor of the node could have other strides of the same shape. Symbols stay as they are."""
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.ndim > 1
+    return isinstance(value, torch.Tensor) and value.ndim > 1 and all(type(n) is int for n in value.stride())
 
 
 def products_with_zero(graph: Graph) -> None:
