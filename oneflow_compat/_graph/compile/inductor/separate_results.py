@@ -23,7 +23,8 @@ def results_apart(captured: Graph) -> Iterator[None]:
     """Let inductor copy each result whose buffer is an input's or another result's, but not in `captured`."""
     from torch._inductor.graph import GraphLowering
 
-    bases = [_base(result) for result in captured.output_node().args[0]]  # type: ignore[union-attr]
+    captured_results: Any = captured.output_node().args[0]
+    bases = [_base(result) for result in captured_results]
     output = GraphLowering.output
 
     def output_apart(self: GraphLowering, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
