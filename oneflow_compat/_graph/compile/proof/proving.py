@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import user_location
+from ..call_wrapper import OUT_OF_BOUNDS
 from . import records
 from .first_difference import CompilePrefix, described, first_difference
 from .proof import Proof, compared
@@ -78,8 +79,9 @@ class Proved:
     def __call__(self, *values: Any) -> Sequence[Any]:
         try:
             return self.current(*values)
-        except Exception:
-            if not self.is_refused:  # it may be wrong for these values only: compare the next call
+        except Exception as error:
+            # it may be wrong for these values only, so the next call is compared
+            if not self.is_refused and not str(error).startswith(OUT_OF_BOUNDS):
                 self.current = self._first
             raise
 

@@ -42,7 +42,8 @@ def find(library: str, store: Store | None = None) -> dict[str, Any] | None:
 
 def keep(library: str | None, proof: Proof, store: Store | None = None) -> None:
     """Write a proof. An older one of the library is replaced."""
-    store, here = store or default_store(), _environment()
+    here = _environment() if library is not None else None
+    store = store or (default_store() if here is not None else None)
     if store is not None and library is not None and here is not None:
         document = {"kind": _KIND, "environment": here, "time": time.time(), "proof": asdict(proof)}
         store.put_note(_key_of(library), document)
