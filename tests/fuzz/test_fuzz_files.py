@@ -6,6 +6,7 @@ import pytest
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 import file_formats
+import file_structures
 import fuzz_files
 
 
@@ -32,6 +33,11 @@ def test_files_cut_short_are_refused(references, tmp_path):
 
 def test_damaged_files_give_the_right_content_or_an_error(references, tmp_path):
     assert not _bad(fuzz_files.seed_cases(references, tmp_path, range(10_000, 10_100)))
+
+
+@pytest.mark.parametrize("reader", file_structures.STRUCTURES)
+def test_files_of_changed_content_are_read_or_refused(references, tmp_path, reader):
+    assert not _bad(fuzz_files.structured_cases(tmp_path, range(40), [reader]))
 
 
 class _Runs:
