@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._file_safety.shown import reason, shown
+from .._file_safety.shown import reason, shown, shown_names
 from . import records, shuffle
 from .buffers import TensorBuffer, to_numpy_dtype
 
@@ -323,7 +323,7 @@ def _field(
     """Return a field of a record with this dtype and count of dimensions, or in the shape `reshape`."""
     fields = parse(payload, where)
     if key not in fields:
-        raise KeyError(f"{where}: there is no field {key!r}; the record has {shown(list(fields))}")
+        raise KeyError(f"{where}: there is no field {key!r}; the record has {shown_names(fields)}")
     array, shape = fields[key]
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         content = "text" if isinstance(array, list) else "bytes"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._file_safety.errors import CheckpointError
-from .._file_safety.shown import reason, shown
+from .._file_safety.shown import reason, shown, shown_names
 from . import shuffle, wire
 
 _LENGTH = struct.Struct("<q")
@@ -43,7 +43,7 @@ class Record:
             feature = self.features[name]
         except KeyError:
             raise KeyError(
-                f"{self.where}: there is no field {name!r}; the record has {shown(list(self.features))}"
+                f"{self.where}: there is no field {name!r}; the record has {shown_names(self.features)}"
             ) from None
         try:
             list_name, body = wire.decode_feature(feature)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import types
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 
 _OBJECTS, _ITEMS, _DEPTH = 40, 8, 4  # limits of one message
 _CHARACTERS, _BYTES, _BITS = 100, 40, 256
-_LENGTH = 160
+_LENGTH, _NAMES = 160, 20
 _CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme)
 
 
@@ -26,6 +27,12 @@ def shown(value: object, length: int = _LENGTH) -> str:
     """
     printed = _printed(value, 0, itertools.count())
     return printed if len(printed) <= length else printed[: length - 3] + "..."
+
+
+def shown_names(names: Collection[object]) -> str:
+    """Return the names in a file, at most 20 of them, separated by commas."""
+    printed = [shown(name) for name in itertools.islice(names, _NAMES)]
+    return (", ".join(printed) or "none") + (", ..." if len(names) > _NAMES else "")
 
 
 def title(target: object) -> str:

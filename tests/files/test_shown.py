@@ -26,7 +26,7 @@ READERS = [
     *(PACKAGE / "_data" / f"{name}.py" for name in "coco gpt image_sizes images onerec records wire".split()),
     PACKAGE / "one_embedding" / "snapshot.py",
 ]
-PRINTERS = {"shown", "title", "plain_text", "reason", "len", "_defect", "refuse"}
+PRINTERS = {"shown", "shown_names", "title", "plain_text", "reason", "len", "_defect", "refuse"}
 # Expressions that messages print as they are: numbers that were checked, tables and classes of this package,
 # locations in a file, and values of the caller.
 PRINTED = {
