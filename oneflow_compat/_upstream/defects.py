@@ -226,6 +226,10 @@ INDUCTOR = {
         _REWRITES + "products_with_zero",
         first_version="2.13",
     ),
+    "argument returned for a product with one": Defect(
+        "The result of x * torch.full((), 1.0) is x itself, whose later writes change the result.",
+        "_graph/compile/inductor/separate_results.py:results_apart",
+    ),
 }
 
 DEFECTS = {**EAGER, **DTENSOR, **INDUCTOR}

@@ -336,6 +336,11 @@ except (IndexError, RuntimeError):
 """
 
 
+def product_with_one_is_its_argument():
+    x = torch.ones(3)
+    return torch.compile(lambda x: x * torch.full((), 1.0))(x).data_ptr() == x.data_ptr()
+
+
 def index_out_of_bounds_ends_the_process():
     command = [sys.executable, "-c", OUT_OF_BOUNDS]
     return subprocess.run(command, capture_output=True, timeout=seconds(300)).returncode == -signal.SIGABRT
@@ -442,6 +447,7 @@ REPRODUCERS = {
     "product of NaN and 0": lambda: compiled_differs(
         lambda x: x * 0, torch.tensor([float("nan"), float("inf"), 1.0] * 8)
     ),
+    "argument returned for a product with one": product_with_one_is_its_argument,
 }
 
 

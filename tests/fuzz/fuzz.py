@@ -129,6 +129,7 @@ def in_child(function, limit):
         os.setsid()
         os.close(read)
         warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", ".*the compiled program is wrong")  # a refusal is a difference
         try:
             result = function()
         except BaseException as error:

@@ -297,6 +297,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    warnings.filterwarnings("error", ".*the compiled program is wrong")  # a refusal is a difference
     torch.set_num_threads(1)
     first, end = map(int, args.seeds.split(":"))
     run, waiting, deadline = Run(args.backend, args.limit), [], time.monotonic() + args.seconds

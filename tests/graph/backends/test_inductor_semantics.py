@@ -47,6 +47,22 @@ def test_results_computed_from_constants_are_written():
     assert_backends_agree(build, lambda: {"m": nn.Linear(4, 3)}, rows(5, 4), sgd)
 
 
+def test_gradient_that_equals_another_parameter_is_read_before_the_update():
+    """The gradients of a.dot(b) are b and a, times a constant 1. Results times 1 are no aliases either."""
+
+    def build(self, x):
+        first, second = self.pair
+        loss = torch.dot(first, second)
+        loss.backward()
+        one = torch.full((), 1.0)
+        return loss, x * one, x * one, first.detach() * one
+
+    def modules():
+        return {"pair": nn.ParameterList([torch.tensor([1.0, 2.0]), torch.tensor([3.0, -4.0])])}
+
+    assert_backends_agree(build, modules, rows(4, 6), sgd)
+
+
 def test_numbers_made_in_build_are_raised_to_powers():
     def build(self, x):
         scale = torch.distributions.Normal(torch.zeros(4), 1.0).scale
