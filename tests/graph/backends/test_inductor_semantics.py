@@ -400,3 +400,19 @@ def test_the_update_writes_memory_that_a_returned_view_shows():
     assert torch.equal(view, graph.m.weight.detach().t())
     graph(torch.ones(4, 3))
     assert torch.equal(view, graph.m.weight.detach().t())
+
+
+def test_a_write_into_an_expanded_tensor_reaches_its_one_element():
+    rows = torch.tensor([1, 3])
+
+    class Fill(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_backend("inductor")
+
+        def build(self, x):
+            y = x * 2
+            y[:1].expand(5).index_fill_(0, rows, -1.5)
+            return y
+
+    assert Fill()(torch.arange(5.0)).tolist() == [-1.5, 2.0, 4.0, 6.0, 8.0]

@@ -270,3 +270,21 @@ def test_the_value_of_a_sampled_number_is_an_error_that_says_what_to_do():
         RuntimeError, match=r"(?s)torch\.rand\(\[\]\)\.item\(\).*as in `if torch.rand\(\[\]\) < p`"
     ):
         graph_of(lambda x: x if torch.rand([]).item() < 0.5 else -x)(torch.ones(2))
+
+
+def test_a_loop_until_all_sampled_numbers_fit_is_captured():
+    class Truncated(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            return nn.init.trunc_normal_(torch.empty(6, 4), std=0.5, a=-1.0, b=1.0) + x
+
+    graph, x = Truncated(), torch.zeros(6, 4)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        expected = torch.nn.init.trunc_normal_(torch.empty(6, 4), std=0.5, a=-1.0, b=1.0), torch.rand(1)
+        torch.manual_seed(seed)
+        actual = graph(x), torch.rand(1)
+        assert all(map(torch.equal, actual, expected))

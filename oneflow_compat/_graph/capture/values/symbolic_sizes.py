@@ -19,7 +19,7 @@ import torch
 from ...._global.marks import several
 from ...errors import KEEP_SIZE, CaptureError, location_text, user_location
 from ...program.symbolic import Branch, branch_message
-from .likely_branches import likely_outcome
+from .likely_branches import is_sampled, likely_outcome
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 
 aten = torch.ops.aten
+
+
+# A line that branches this often on sampled numbers is taken for a loop that ends with the other outcome, for
+# example sampling until all numbers lie in a range. Otherwise its capture would never end.
+_LOOP = 32
 
 
 class Sizes:
@@ -67,7 +72,7 @@ class Sizes:
         if type(condition) is torch.SymBool and self.is_of_arguments(condition):
             return bool(condition)  # the answer of this call's sizes, which becomes a guard
         location = location or ("", 0, "build")
-        branch_key = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
+        branch_key = (*location[:2], self._repetitions(location))
         outcome = self.branches[branch_key] = self.expected.get(branch_key, bool(likely))
         holds = condition
         if type(condition) is not torch.fx.Node:
@@ -120,7 +125,16 @@ class Sizes:
     def branch_on_values(self, node: Node) -> Any:
         """Return the outcome of a branch on a tensor with a likely value, else None."""
         likely = None if several() else likely_outcome(node)
-        return None if likely is None else self.branch(node, likely, user_location())
+        if likely is None:
+            return None
+        location = user_location()
+        if self._repetitions(location) >= _LOOP and is_sampled(node):
+            likely = not likely
+        return self.branch(node, likely, location)
+
+    def _repetitions(self, location: Any) -> int:
+        """Return how often a line has branched."""
+        return sum(branch[:2] == location[:2] for branch in self.branches) if location else 0
 
     def node(self, size: Any) -> Any:
         """Return the node of a size or of a scalar computed from sizes, or its value if it is a number."""

@@ -215,8 +215,9 @@ def views_out_of_reach(graph: Graph) -> bool:
 
     These are as_strided() with an offset into an input, because the offset counts from the start of the
     storage and not from the first element of the input; as_strided() beyond the memory of its argument, which
-    the kernel tests; as_strided() of a view if the result is written in place; and unfold() written in place,
-    which loses the elements in between (torch.compile 2.13, too).
+    the kernel tests; as_strided() of a view if the result is written in place; unfold() written in place,
+    which loses the elements in between (torch.compile 2.13, too); and writes into expanded tensors, of which
+    eager mode writes the one element in memory.
     """
 
     def chain(node: Node) -> Iterator[Node]:
@@ -225,13 +226,10 @@ def views_out_of_reach(graph: Graph) -> bool:
             node = node_argument(node, 0)
         yield node
 
-    written = {
-        view
-        for node in graph.nodes
-        if node.op == "call_function"
-        for value in written_args(node)
-        for view in chain(value)
-    }
+    targets = [v for node in graph.nodes if node.op == "call_function" for v in written_args(node)]
+    if any(map(_is_expanded, targets)):
+        return True
+    written = {view for value in targets for view in chain(value)}
     for node in graph.nodes:
         if node.target is torch.ops.aten.unfold.default and node in written:
             return True
@@ -244,6 +242,14 @@ def views_out_of_reach(graph: Graph) -> bool:
             if has_offset and base.op == "placeholder" or views and node in written:
                 return True
     return False
+
+
+def _is_expanded(node: Node) -> bool:
+    """Whether several elements of a tensor lie in the same memory."""
+    info = node.meta.get("tensor")
+    if info is None or info.stride is None:
+        return False
+    return any(step == 0 and size != 1 for size, step in zip(info.shape, info.stride))
 
 
 _STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
