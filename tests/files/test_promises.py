@@ -151,6 +151,15 @@ def test_objects_take_at_most_64_mib_and_64_times_the_pickle(tmp_path):
         load(tmp_path, h.Code(b"](" + b"\x8f" * 500_000 + b"e"))
 
 
+def test_the_attributes_of_a_layer_are_counted(tmp_path):
+    layers = lambda n: h.Code(
+        h.name("torch.nn.modules.activation.ReLU") + b"q\0](" + b"h\0)\x81}b" * n + b"e"
+    )
+    assert len(load(tmp_path, layers(100))) == 100
+    with refused("ReLU needs 4000 bytes more than a file of .* bytes may take"):
+        load(tmp_path, layers(20_000))
+
+
 def test_the_directory_of_a_zip_file_is_counted(tmp_path):
     entry = b"PK\1\2" + bytes(24) + struct.pack("<HHH", 1, 0, 0) + bytes(12) + b"a"
     directory = entry * 200_000
