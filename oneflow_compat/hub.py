@@ -22,6 +22,8 @@ from torch.hub import (  # noqa: F401
 from . import _bind, _env
 from ._file_safety import atomic
 from ._file_safety.errors import RefusedError, named_errors
+from ._file_safety.opening import open_regular, open_zip
+from ._file_safety.shown import shown
 from ._files import serialization
 from ._files.downloads import download_url_to_file
 
@@ -166,7 +168,7 @@ def _unpacked(path: str) -> str:
 
     if not zipfile.is_zipfile(path):
         return path
-    with named_errors(path), zipfile.ZipFile(path) as archive:
+    with open_regular(path) as file, named_errors(path), open_zip(file, os.path.getsize(path)) as archive:
         marks = [n for n in archive.namelist() if os.path.basename(n) in ("pickled_data", "snapshot_done")]
         if not marks:
             return path
@@ -190,7 +192,7 @@ def _check_names(archive: zipfile.ZipFile) -> None:
         parts = name.split("/")
         leads_out = not {".", ".."}.isdisjoint(parts) or name.startswith("/") or ":" in parts[0]
         if leads_out or "\\" in name or "\0" in name:
-            raise RefusedError(f"altered or hostile: its member {name!r} leads out of the folder")
+            raise RefusedError(f"altered or hostile: its member {shown(name)} leads out of the folder")
 
 
 def _unpack(archive: zipfile.ZipFile, folder: str, zip_size: int) -> None:
