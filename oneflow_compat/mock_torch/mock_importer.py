@@ -12,8 +12,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch.torch_version import TorchVersion
-
 from .. import _env
 from .dummy import DummyModule, error_msg
 
@@ -291,7 +289,7 @@ class enable(_Switch):
         if isinstance(mock_version, str):
             import oneflow
 
-            version = TorchVersion(mock_version)
+            version = type(oneflow.__version__)(mock_version)  # it compares with tuples
             oneflow.__version__ = oneflow.version.__version__ = version
 
 
