@@ -9,6 +9,8 @@ csrc/method.cpp is the same class in C++. It costs less, and torch's warnings na
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import types
 from collections.abc import Callable
 from typing import Any
@@ -54,10 +56,9 @@ class _Method:
         return hash(self.__oneflow_original__)
 
 
-try:
-    from . import _fast_method  # type: ignore[attr-defined]  # csrc/method.cpp
-except ImportError:  # no compiler, or another Python
-    _fast_method = None
+_fast_method: Any = None
+with contextlib.suppress(ImportError):  # no compiler
+    _fast_method = importlib.import_module("._fast_method", __package__)  # csrc/method.cpp
 Method: Any = _fast_method.Method if getattr(_fast_method, "INTERFACE", None) == _INTERFACE else _Method
 
 

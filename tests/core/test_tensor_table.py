@@ -12,7 +12,7 @@ import torch
 from tensor_table_cases import T, leaf, original, t
 
 import oneflow as flow
-from oneflow._method import own_attribute
+from oneflow._method import Method, _Method, own_attribute
 from oneflow._tables.module import MODULE
 from oneflow._tables.tensor import TENSOR
 
@@ -491,3 +491,36 @@ def test_true_is_subtracted_as_one():
         (True - i).item(),
     ] == [-0.5, -0.5, 0.5, 2, -2]
     assert (i - True).dtype is torch.int64 and (x - True).dtype is torch.float32
+
+
+@pytest.mark.parametrize("method_class", [Method, _Method])
+def test_a_method_is_torchs_on_the_class_and_takes_more_on_a_tensor(method_class):
+    """The compiled class, and the Python class of an installation without a compiler."""
+
+    def fallback(original, error, *args, **kwargs):
+        return (type(error), args[1:], kwargs) if "more" in args else NotImplemented
+
+    class Tensor(torch.Tensor):
+        pass
+
+    for name in ("add", "__radd__"):
+        setattr(Tensor, name, method_class(getattr(torch.Tensor, name), fallback))
+    x = t().as_subclass(Tensor)
+    assert Tensor.add is torch.Tensor.add and x.add(1).tolist() == [2.0, 3.0, -2.0]
+    assert x.add("more", a=1) == (TypeError, ("more",), {"a": 1})
+    assert "more" + x == (type(None), ("more",), {})
+    with pytest.raises(TypeError, match="argument 'other'"):
+        x.add("less")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        "less" + x
+    method = vars(Tensor)["add"]
+    assert method == torch.Tensor.add != torch.Tensor.sub and hash(method) == hash(torch.Tensor.add)
+    assert method_class(method, lambda *args: "always", True)(x) == "always"
+
+
+def test_a_tensor_lacks_the_names_of_global_tensors_and_blobs():
+    x = t()
+    names = ("placement", "sbp", "op_name", "logical_blob_name")
+    assert [hasattr(x, name) for name in names] == [False] * 4 and getattr(x, "sbp", None) is None
+    with pytest.raises(RuntimeError, match="local tensor has no placement"):
+        x.placement  # noqa: B018
