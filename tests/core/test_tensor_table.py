@@ -511,7 +511,7 @@ def test_a_method_is_torchs_on_the_class_and_takes_more_on_a_tensor(method_class
     assert "more" + x == (type(None), ("more",), {})
     with pytest.raises(TypeError, match="argument 'other'"):
         x.add("less")
-    with pytest.raises(TypeError, match="unsupported operand"):
+    with pytest.raises(TypeError, match="can only concatenate str"):
         "less" + x
     method = vars(Tensor)["add"]
     assert method == torch.Tensor.add != torch.Tensor.sub and hash(method) == hash(torch.Tensor.add)
@@ -523,4 +523,4 @@ def test_a_tensor_lacks_the_names_of_global_tensors_and_blobs():
     names = ("placement", "sbp", "op_name", "logical_blob_name")
     assert [hasattr(x, name) for name in names] == [False] * 4 and getattr(x, "sbp", None) is None
     with pytest.raises(RuntimeError, match="local tensor has no placement"):
-        x.placement  # noqa: B018
+        x.placement
