@@ -7,6 +7,7 @@ any size. These constructors compare every size with the storage, so a tensor on
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ _LAYOUTS = {
 }
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
 _MOST_DIMENSIONS = 64
+_ATTRIBUTE_VALUES = 1000  # of one attribute of a tensor
 _OWN_ATTRIBUTES = ("_is_param", "full_tensor")  # by which this package tells kinds of tensors apart
 
 
