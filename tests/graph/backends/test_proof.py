@@ -366,6 +366,29 @@ def test_an_error_of_the_captured_operators_is_the_error_of_the_call(monkeypatch
     assert graph.seen.item() == 0
 
 
+def test_an_interrupt_in_a_comparison_changes_nothing(monkeypatch):
+    class Count(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.seen = torch.zeros(1)
+            self.config.set_backend("inductor")
+
+        def build(self, x):
+            self.seen.add_(x.sum())
+            return self.seen * 2
+
+    def interrupted(interpreter, node, run):
+        if node.target is aten.mul.Tensor:
+            raise KeyboardInterrupt
+        return run()
+
+    use(monkeypatch, interrupted)
+    graph, state = Count(), torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt):
+        graph(torch.ones(3))
+    assert graph.seen.item() == 0 and torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.parametrize("share", [0.0, 1e-12])
 def test_results_are_compared_in_parts_if_memory_is_short(share, monkeypatch, right):
     monkeypatch.setattr(proofs, "_SHARE", share)

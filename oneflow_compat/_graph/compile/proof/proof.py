@@ -81,8 +81,12 @@ def compared(
     budget = int(available(values) * _SHARE)
     copies_all = copy_size(values, everything) <= budget
     state = CallState(values, everything if copies_all else reference.written)
-    outcome = _run(function, values)
-    proof = _comparison(outcome, reference, state, budget, has_own_samplers and reference.samples)
+    try:
+        outcome = _run(function, values)
+        proof = _comparison(outcome, reference, state, budget, has_own_samplers and reference.samples)
+    except BaseException:  # of the captured operators, or an interrupt
+        state.restore()
+        raise
     proof = replace(
         proof,
         bytes=copy_size(values, state.copies) + _size(outcome.results or ()) // proof.parts,
@@ -111,11 +115,7 @@ def _comparison(
     for positions in parts:
         set_generator_states(state.generators)
         inputs = state.fresh_values(reference.written)
-        try:
-            results = reference.function(positions)(*inputs)
-        except Exception:
-            state.restore()
-            raise
+        results = reference.function(positions)(*inputs)
         if outcome.error is not None:
             return Proof((Difference("the call", _raised(outcome.error)),))
         expected = Outcome(results, None, generator_states(state.values))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import user_location
+from .. import compiling
 from ..call_wrapper import OUT_OF_BOUNDS
 from . import records
 from .first_difference import CompilePrefix, described, first_difference
@@ -54,7 +55,8 @@ def proof_of_call(
     call = compared(function, subject.reference, values, subject.has_own_samplers)
     proof, compile_prefix = call.proof, subject.compile_prefix
     if not proof.holds and compile_prefix is not None:
-        operator = first_difference(subject.reference, compile_prefix, call.before)
+        with compiling:
+            operator = first_difference(subject.reference, compile_prefix, call.before)
         proof = replace(proof, operator=operator)
     return call.results, proof
 
@@ -68,7 +70,7 @@ class Proved:
         self.function, self.subject = function, subject
         self.is_refused = False
         self.current: CompiledFunction = self._first
-        self._calls = 0
+        self._calls, self._line = 0, ""
         self._turn = threading.Lock()
         proof = getattr(function, "proof", None) or records.load(self._library)
         if proof is not None and proof.holds:
@@ -111,9 +113,18 @@ class Proved:
         return results
 
     def _accept(self, proof: Proof, occasion: str) -> None:
-        self.subject.log.append(f"{_agreement(proof)} ({occasion})")
+        self._note(f"{_agreement(proof)} ({occasion})")
         every = self.subject.verify
         self.current = self._counted if isinstance(every, int) else self.function
+
+    def _note(self, line: str) -> None:
+        """Keep the latest line about this region."""
+        log = self.subject.log
+        if self._line in log:
+            log[log.index(self._line)] = line
+        else:
+            log.append(line)
+        self._line = line
 
     def _counted(self, *values: Any) -> Sequence[Any]:
         self._calls += 1
@@ -125,7 +136,7 @@ class Proved:
     def _refuse(self, proof: Proof, occasion: str) -> None:
         self.is_refused, self.current = True, self.subject.reference.function()
         message = refusal(self.subject, proof)
-        self.subject.log.append(f"refused: {message} ({occasion})")
+        self._note(f"refused: {message} ({occasion})")
         file, line, _ = user_location() or (__file__, 0, "")
         warnings.warn_explicit(f"graph {self.subject.name}: {message}", UserWarning, file, line)
 
