@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
+VIEWS = tuple(
+    getattr(view, "__oneflow_original__", view) for view in (torch.Tensor.view, torch.Tensor.view_as)
+)
 
 
 def view_or_copy(view: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

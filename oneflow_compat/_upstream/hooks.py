@@ -102,12 +102,6 @@ _ROWS = (
     ),
     (
         "torch._C",
-        "_storage_Use_Count",
-        "whether a computed tensor may be laid out anew for a view",
-        "tests/core/test_tensor_table.py",
-    ),
-    (
-        "torch._C",
         "_swap_tensor_impl",
         "a fake tensor becomes a real one, or the parameter of another dtype, in place",
         "tests/graph/capture/test_survivors.py",

@@ -14,5 +14,4 @@ def leaf():
 
 
 def original(name):
-    method = getattr(torch.Tensor, name)
-    return getattr(method, "__oneflow_original__", method)
+    return getattr(torch.Tensor, name).__oneflow_original__

@@ -12,7 +12,6 @@ import torch
 from tensor_table_cases import T, leaf, original, t
 
 import oneflow as flow
-from oneflow._method import Method, _Method, own_attribute
 from oneflow._tables.module import MODULE
 from oneflow._tables.tensor import TENSOR
 
@@ -96,8 +95,8 @@ ROWS = {
     "floor_divide": (lambda: zero_gradient(lambda x: x.floor_divide(2)), [[0.0, 1.0, -2.0], [0.0, 0.0, 0.0]]),
     "view_as": (lambda: (m().t() + 1).view_as(torch.ones(6)), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]),
     "view": (
-        lambda: [(m().t() + 1).view(-1), m().t().exp().log().view([6]).round() + 1],
-        [[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]] * 2,
+        lambda: [(m().t() + 1).view(-1), (m().t() + 1)[None].view(6), (m().t() + 1).view([6])],
+        [[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]] * 3,
     ),
     "mul_": (lambda: T([1, 2]).mul_(T(2.5)), [2, 5]),
     "__matmul__": (lambda: m().int() @ m().t(), [[5.0, 14.0], [14.0, 50.0]]),
@@ -275,26 +274,16 @@ def test_torchs_own_method_refuses_what_the_row_accepts(row, monkeypatch):
         ROWS[row][0]()
 
 
-def test_a_write_through_a_view_reaches_the_computed_tensor():
-    leaf = m().requires_grad_()
-    for computed in (m().t() + 1, leaf.t().exp(), leaf.t().relu() * 1):
-        want = (computed + 5).tolist()
-        computed.view(-1).add_(5.0)
-        assert computed.tolist() == want
-    computed = leaf.t().exp()
-    computed.view(-1).sum().backward()
-    assert torch.equal(leaf.grad, leaf.detach().exp())
-
-
-def test_a_view_that_would_miss_a_write_is_refused_as_in_torch():
-    computed = m().t() + 1
-    row, detached, leaf = computed[0], computed.detach(), (m().t() + 1).requires_grad_()
-    for tensor in (m().t(), computed, row[None].expand(2, 2), detached, leaf, computed[None]):
-        with pytest.raises(RuntimeError, match="view size"):
-            tensor.view(-1)
-    del row, detached, tensor
-    computed.view(-1).zero_()
-    assert computed.sum() == 0 == computed.stride(1) - 1
+def test_a_view_of_any_result_compiles():
+    x = torch.arange(12.0).reshape(3, 4)
+    f = lambda x: (
+        (x.t() * 2).view(-1).sum()
+        + (-x.view(2, -1)).squeeze(0)[0, 1]
+        + (x // 2).flip(dims=[0]).view_as(x)[0, 0]
+    )
+    assert torch.compile(f, fullgraph=True, backend="eager")(x) == f(x)
+    with pytest.raises(RuntimeError, match="view size"):
+        x.t().view(-1)
 
 
 def test_every_replaced_method_gives_torchs_result_and_torchs_error():
@@ -304,16 +293,15 @@ def test_every_replaced_method_gives_torchs_result_and_torchs_error():
             continue
         if kind == "replace" and name.startswith("__") and name not in ("__deepcopy__", "__format__"):
             assert (
-                own_attribute(torch.Tensor, name)(t(), object())
-                is original(name)(t(), object())
-                is NotImplemented
+                getattr(torch.Tensor, name)(t(), object()) is original(name)(t(), object()) is NotImplemented
             )
         elif kind == "replace":
             with pytest.raises(Exception) as ours:
-                own_attribute(torch.Tensor, name)(t(), nonsense=1)
+                getattr(torch.Tensor, name)(t(), nonsense=1)
             with pytest.raises(Exception) as theirs:
                 original(name)(t(), nonsense=1)
-            assert type(ours.value) is type(theirs.value) and str(ours.value) == str(theirs.value), name
+            if name != "numpy":  # its arguments are our own
+                assert type(ours.value) is type(theirs.value) and str(ours.value) == str(theirs.value), name
     x = torch.rand(3, 3)
     for name, args in {
         "softmax": (1,),
@@ -438,10 +426,10 @@ def test_the_table_is_the_whole_difference_of_tensor_and_module():
     for cls, table in ((torch.Tensor, TENSOR), (torch.nn.Module, MODULE)):
         now = {n: id(getattr(cls, n)) for n in dir(cls)}
         same = {"__dict__", "__doc__", "__init_subclass__", "__subclasshook__", "__class__", "__dir__"}
-        new = set(now) - set(before[cls])
+        new = set(now) - set(before[cls]) - {"_torch_" + n for n, row in table.items() if row[0] == "replace"}
         changed = {n for n in before[cls] if now[n] != before[cls][n] and getattr(cls, n) not in kept[cls]} - same
         assert new == {n for n, row in table.items() if row[0] != "replace"}, new ^ set(table)
-        assert changed == ({"__new__"} if cls is torch.Tensor else set()), changed
+        assert changed == {n for n, row in table.items() if row[0] == "replace"}, changed
         assert not set(before[cls]) - set(now)
     for m, names in spaces.items():
         assert {n for n in names if id(vars(m)[n]) != names[n]} == set(), m
@@ -491,36 +479,3 @@ def test_true_is_subtracted_as_one():
         (True - i).item(),
     ] == [-0.5, -0.5, 0.5, 2, -2]
     assert (i - True).dtype is torch.int64 and (x - True).dtype is torch.float32
-
-
-@pytest.mark.parametrize("method_class", [Method, _Method])
-def test_a_method_is_torchs_on_the_class_and_takes_more_on_a_tensor(method_class):
-    """The compiled class, and the Python class of an installation without a compiler."""
-
-    def fallback(original, error, *args, **kwargs):
-        return (type(error), args[1:], kwargs) if "more" in args else NotImplemented
-
-    class Tensor(torch.Tensor):
-        pass
-
-    for name in ("add", "__radd__"):
-        setattr(Tensor, name, method_class(getattr(torch.Tensor, name), fallback))
-    x = t().as_subclass(Tensor)
-    assert Tensor.add is torch.Tensor.add and x.add(1).tolist() == [2.0, 3.0, -2.0]
-    assert x.add("more", a=1) == (TypeError, ("more",), {"a": 1})
-    assert "more" + x == (type(None), ("more",), {})
-    with pytest.raises(TypeError, match="argument 'other'"):
-        x.add("less")
-    with pytest.raises(TypeError, match="can only concatenate str"):
-        "less" + x
-    method = vars(Tensor)["add"]
-    assert method == torch.Tensor.add != torch.Tensor.sub and hash(method) == hash(torch.Tensor.add)
-    assert method_class(method, lambda *args: "always", True)(x) == "always"
-
-
-def test_a_tensor_lacks_the_names_of_global_tensors_and_blobs():
-    x = t()
-    names = ("placement", "sbp", "op_name", "logical_blob_name")
-    assert [hasattr(x, name) for name in names] == [False] * 4 and getattr(x, "sbp", None) is None
-    with pytest.raises(RuntimeError, match="local tensor has no placement"):
-        x.placement

@@ -27,7 +27,7 @@ from ..errors import CaptureError, user_location
 from ..program import node_editing
 from ..program.guards.scalar_guards import Condition
 from ..program.live_numbers import live_number
-from ..program.operators import ASSERTIONS, facts_of, is_written, written_argument, written_returns
+from ..program.operators import ASSERTIONS, facts_of, written_argument, written_returns
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .interfaces import Lifted, RecordedTensor
@@ -79,8 +79,6 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.phase = "forward"
         # memory layout of a lifted tensor -> (node, twin), so that p.data is p
         self.twins: dict[Hashable, tuple[Node, RecordedTensor]] = {}
-        # memory of a tensor, and of the copy that stands for its view -> the storage, kept alive
-        self.copied: dict[int, torch.UntypedStorage] = {}
         self.valued: dict[int, RecordedTensor] = {}  # memory -> constant tensor in it, until it is written
         # while the update is recorded: tensor of one element -> its marker
         self.scalar_of: Callable[[torch.Tensor], float] | None = None
@@ -219,8 +217,6 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Write one call of an operator into the graph, and return its symbolic results."""
-        if self.copied and func._schema.is_mutable and self.phase != "update":
-            self._refuse_lost_write(func, args, kwargs)
         node_args, fake_args = self._convert_all(args)
         node_values, fake_values = self._convert_all(kwargs.values())
         node_kwargs, fake_kwargs = dict(zip(kwargs, node_values)), dict(zip(kwargs, fake_values))
@@ -237,26 +233,6 @@ class Recorder(KnownValues, TorchDispatchMode):
         elif func._schema.is_mutable:
             self._forget_values(fake_args)
         return result
-
-    def note_view(self, tensor: torch.Tensor, view: torch.Tensor) -> None:
-        """Note the memory of both tensors if the result of view() is a copy."""
-        storages = [t.untyped_storage() for t in (tensor, view) if t.layout is torch.strided]
-        if len({storage._cdata for storage in storages}) == 2:
-            self.copied.update({storage._cdata: storage for storage in storages})
-
-    def _refuse_lost_write(self, func: Any, args: Any, kwargs: Any) -> None:
-        """Refuse a write to a tensor, or to its view, that the other one would have to show."""
-        for position, argument in enumerate(func._schema.arguments):
-            if not is_written(argument):
-                continue
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            for t in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(t, torch.Tensor) and t.untyped_storage()._cdata in self.copied:
-                    raise CaptureError(
-                        "build() writes to a tensor, or to its view(), whose memory has another order than"
-                        " the view",
-                        "Call contiguous() before view(), and use its result from there on.",
-                    )
 
     def _symbolic_results(self, func: Any, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not facts_of(func).has_fake_kernel:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,6 @@ import torch
 
 from ..._active import is_captured_state
 from ..._global.tensor import make_global
-from ..._method import named_method
-from .replacing import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,14 +71,19 @@ def zeros_(self: torch.Tensor) -> torch.Tensor:
     return self.zero_()
 
 
-def init(original: Callable[..., Any]) -> Any:
+def init(original: Callable[..., Any]) -> Callable[..., None]:
     """Give Tensor(ndarray) a fresh buffer, so that changing the tensor does not change the array."""
-    return named_method(original, _init, always=True)
 
+    def __init__(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        if (
+            args
+            and type(self) is torch.Tensor
+            and isinstance(args[0], numpy.ndarray)
+            and not self.requires_grad
+        ):
+            self.set_(self.clone())
 
-def _init(original: Callable[..., Any], error: None, self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-    if args and type(self) is torch.Tensor and isinstance(args[0], numpy.ndarray) and not self.requires_grad:
-        self.set_(self.clone())
+    return __init__
 
 
 def owned(original: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -163,33 +165,29 @@ def _constructed(
     return result.requires_grad_() if requires_grad else result
 
 
-@replacing
-def view(
-    original: Callable[..., Any], error: Exception, self: torch.Tensor, *shape: Any, **kwargs: Any
-) -> Any:
-    """view() and view_as() of a result computed from a transposed tensor. torch lays it out as its operands,
-    OneFlow row by row, where a view exists. So the tensor is laid out row by row, and the view is its view.
+def view(original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """view() and view_as() of a result computed from a transposed tensor: torch lays it out as its operands,
+    OneFlow row by row, where a view exists; here a copy.
     """
-    if type(self) is not torch.Tensor or not _owns_its_memory(self):
-        return NotImplemented
-    probe = torch.empty(self.shape, dtype=self.dtype, device="meta")
-    original(probe, *shape, **kwargs)  # an error: no layout has this view
-    with torch.no_grad():
-        self.data = self.detach().clone(memory_format=torch.contiguous_format)
-    return original(self, *shape, **kwargs)
 
+    def view(self: torch.Tensor, *shape: Any, **kwargs: Any) -> torch.Tensor:
+        try:
+            return original(self, *shape, **kwargs)
+        except (RuntimeError, ValueError):  # a symbolic tensor raises the latter
+            base = self if self._base is None else self._base
+            if base.is_contiguous() or isinstance(
+                kwargs.get("dtype", shape[0] if shape else None), torch.dtype
+            ):
+                raise
+            return original(self.contiguous(), *shape, **kwargs)
 
-def _owns_its_memory(tensor: torch.Tensor) -> bool:
-    """Whether no other tensor sees the memory of `tensor`, but for what its formula of gradients saved."""
-    if tensor._base is not None or tensor.is_leaf and tensor.requires_grad:
-        return False
-    saved = None
-    with contextlib.suppress(RuntimeError):  # backward() has freed it
-        saved = getattr(tensor.grad_fn, "_saved_result", None)
-    is_saved = isinstance(saved, torch.Tensor) and saved.data_ptr() == tensor.data_ptr()
-    del saved
-    storage = tensor.untyped_storage()
-    return torch._C._storage_Use_Count(storage._cdata) <= 2 + is_saved  # the tensor's, and `storage`
+    view.__name__, view.__qualname__, view.__doc__, view.__module__ = (
+        original.__name__,
+        original.__qualname__,
+        original.__doc__,
+        "oneflow",
+    )
+    return view
 
 
 # --------------------------------------------------------------------------- private names of OneFlow's tests

@@ -18,8 +18,6 @@ from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_
 from torch.utils._python_dispatch import _pop_mode
 
 from ...._active import capturing
-from ...._method import own_attribute
-from ...._public_module import own_names
 from ...errors import is_internal
 
 _log: list[Any] = []  # undo functions of the changes in force, each safe to run again
@@ -112,8 +110,7 @@ def global_hook(
 
 def patched(owner: object, name: str, make: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Set `name` of `owner` to `make(its value)` while the block runs."""
-    value = own_attribute(owner, name) if isinstance(owner, type) else getattr(owner, name)
-    return patched_attributes([(owner, name, make(value))])
+    return patched_attributes([(owner, name, make(getattr(owner, name)))])
 
 
 def answered_in_build(owner: object, name: str, answer: object) -> contextlib.AbstractContextManager[None]:
@@ -148,7 +145,7 @@ def everywhere(changes: Any) -> Iterator[None]:
 def _exchange(changes: Any) -> None:
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType):
-            names = own_names(module)
+            names = module.__dict__
             for name, (old, new) in changes.items():
                 if names.get(name) is old:
                     names[name] = new

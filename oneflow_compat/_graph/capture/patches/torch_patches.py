@@ -17,7 +17,6 @@ from torch.optim import optimizer
 from ...._active import capturing
 from ...._global.marks import several
 from ...._global.views import view_or_copy
-from ...._method import plain_method
 from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
 from ..build import autocast
@@ -50,7 +49,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
         stack.enter_context(generators_of_build(capture.recorder, capturing))
         stack.enter_context(_data_assignment())
-        stack.enter_context(_views_of_any_layout(capture.recorder))
+        stack.enter_context(_views_of_any_layout())
         stack.enter_context(tensors_as_indices(capture.recorder, capturing))
         stack.enter_context(_one_form_of_constraints())
         stack.enter_context(_uncompiled())
@@ -226,25 +225,15 @@ def _data_assignment() -> Any:
 
 
 @contextlib.contextmanager
-def _views_of_any_layout(recorder: Recorder) -> Iterator[None]:
-    """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous.
+def _views_of_any_layout() -> Iterator[None]:
+    """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous."""
+    originals = {name: getattr(torch.Tensor, name) for name in ("view", "view_as")}
 
-    A copy stands for the view, and the recorder refuses a later write to either.
-    """
+    def take(original: Callable[..., Any]) -> Callable[..., Any]:
+        lenient = view_or_copy(original)
+        return lambda tensor, *args, **kwargs: (lenient if capturing() else original)(tensor, *args, **kwargs)
 
-    def take(method: Callable[..., Any]) -> Callable[..., Any]:
-        lenient = view_or_copy(plain_method(method))
-
-        def view(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-            if not capturing():
-                return method(tensor, *args, **kwargs)  # type: ignore[no-any-return]
-            out = lenient(tensor, *args, **kwargs)
-            recorder.note_view(tensor, out)
-            return out
-
-        return view
-
-    with patched(torch.Tensor, "view", take), patched(torch.Tensor, "view_as", take):
+    with patched_attributes((torch.Tensor, name, take(original)) for name, original in originals.items()):
         yield
 
 
