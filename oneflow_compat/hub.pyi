@@ -64,9 +64,28 @@ def load_state_dict_from_url(url: str, model_dir: str | os.PathLike[str] | None 
     ...
 
 def named_errors(source: object) -> AbstractContextManager[None]:
-    """Turn every error that a damaged file can cause into a CheckpointError that names `source`."""
+    """Turn every error that a damaged file can cause into a CheckpointError that names `source`.
+
+    The error that it replaces is not its cause: a traceback would print that error's arguments, which may be
+    values of the file.
+    """
+    ...
+
+def open_regular(path: str) -> Any:
+    """Open a file. A pipe or a device is refused, and opening it does not wait for a writer."""
+    ...
+
+def open_zip(file: Any, size: _int) -> Any:
+    """Open a zip file of `size` bytes. Refuse a directory of more members than such a file may have."""
     ...
 
 def set_dir(d: str | os.PathLike[str]) -> None:
     """Keep repositories and weights under `d` from now on."""
+    ...
+
+def shown(value: object, length: _int = 160) -> str:
+    """Return a value from a file as printable text of at most `length` characters.
+
+    At most 40 objects are visited. An object of a class that is not plain is described by its class.
+    """
     ...

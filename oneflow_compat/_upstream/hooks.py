@@ -535,6 +535,24 @@ _ROWS = (
         "tests/graph/backends/test_auto_backend.py",
     ),
     (
+        "torch._C",
+        "default_generator",
+        "the kernel that is asked for the error of a call",
+        "tests/graph/capture/test_kernel_errors.py",
+    ),
+    (
+        "torch._inductor.graph",
+        "GraphLowering",
+        "compiling a program's region",
+        "tests/graph/backends/test_in_place_writes.py",
+    ),
+    (
+        "torch.ops.aten",
+        "_assert_async",
+        "a check of values that a program runs",
+        "tests/graph/backends/test_index_bounds.py",
+    ),
+    (
         "torch._inductor.ir",
         "FallbackKernel InplaceBernoulliFallback MultiOutputLayout MutationOutput NoneLayout TensorBox"
         " try_get_name",

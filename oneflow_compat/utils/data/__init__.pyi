@@ -26,6 +26,11 @@ decorator: Any
 
 class CorruptRecord:
     """A record cannot be read; the message names the file and the offset of the record."""
+    source: Any
+    @classmethod
+    def of(cls, source: object, message: object) -> Any:
+        """Return the error with the name of its file."""
+        ...
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch's DataLoader under OneFlow's defaults: shuffle=False, prefetch_factor=2.

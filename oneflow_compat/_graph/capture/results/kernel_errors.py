@@ -6,8 +6,10 @@ multiplied (2x3 and 4x2)" for real ones. A fake kernel may raise another class o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,6 +29,17 @@ class _Unknown(Exception):
     pass
 
 
+@contextlib.contextmanager
+def _generator_kept() -> Iterator[None]:
+    """Restore the state of the CPU's generator. `torch.random.fork_rng` would become a part of the program."""
+    generator = torch._C.default_generator
+    state = generator.get_state()
+    try:
+        yield
+    finally:
+        generator.set_state(state)
+
+
 def kernel_error(
     error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Exception | None:
@@ -37,7 +50,7 @@ def kernel_error(
     """
     if type(error) not in _OF_ARGUMENTS or getattr(func, "namespace", None) != "aten":
         return None
-    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
+    with _disable_current_modes(), torch.no_grad(), _generator_kept():
         try:
             real_args, real_kwargs = pytree.tree_map(_real, (args, kwargs))
         except (_Unknown, RuntimeError):  # a RuntimeError: there is not enough memory
@@ -90,7 +103,7 @@ def _error_of(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], memory: dict[int, torch.Tensor]
 ) -> Exception | None:
     """Return what the kernel raises for real tensors that share memory as the fake ones do, or None."""
-    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
+    with _disable_current_modes(), torch.no_grad(), _generator_kept():
         try:
             real_args, real_kwargs = pytree.tree_map(functools.partial(_sharing, memory), (args, kwargs))
         except (_Unknown, RuntimeError):  # a RuntimeError: there is not enough memory
