@@ -31,7 +31,7 @@ class _Unknown(Exception):
 
 @contextlib.contextmanager
 def _generator_kept() -> Iterator[None]:
-    """Restore the state of the CPU's generator. `torch.random.fork_rng` would become a part of the program."""
+    """Restore the state of the generator. `torch.random.fork_rng` would become a part of the program."""
     generator = torch._C.default_generator
     state = generator.get_state()
     try:
