@@ -57,6 +57,10 @@ EAGER = {
         "_graph/capture/update/forms.py:_half_on_cpu",
         last_version="2.13",
     ),
+    "writes of lists under a mode": Defect(
+        "Under a dispatch mode, torch._foreach_mul_ counts no writes, and a view has its old gradient.",
+        "_graph/capture/written_lists.py:calls_of_apart",
+    ),
 }
 
 # DTensor, on two ranks
@@ -137,7 +141,7 @@ INDUCTOR = {
     ),
     "write through unfold": Defect(
         "A write through x.unfold() loses the elements between the windows.",
-        "_graph/compile/inductor/compiler.py:views_out_of_reach",
+        "_graph/compile/inductor/out_of_reach.py:writes_windows",
     ),
     "average pooling with ceil_mode": Defect(
         "The gradient of an average pooling divides by the full window at the edge.",
@@ -186,7 +190,7 @@ INDUCTOR = {
     ),
     "memory outside of a tensor": Defect(
         "as_strided() beyond the memory of its argument reads foreign memory.",
-        "_graph/compile/inductor/compiler.py:views_out_of_reach",
+        "_graph/compile/inductor/out_of_reach.py:leaves_memory",
     ),
     "rows in random order": Defect(
         "The gradient of x[torch.randperm(n)] does not compile.",
@@ -229,6 +233,10 @@ INDUCTOR = {
     "argument returned for a product with one": Defect(
         "The result of x * torch.full((), 1.0) is x itself, whose later writes change the result.",
         "_graph/compile/inductor/separate_results.py:results_apart",
+    ),
+    "list of one result": Defect(
+        "With the C++ wrapper, an operator that returns a list of one tensor ends the process.",
+        "_graph/compile/inductor/upstream_fixes.py:lists_of_one_read",
     ),
 }
 

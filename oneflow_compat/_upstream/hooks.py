@@ -457,6 +457,12 @@ _ROWS = (
         "tests/graph/backends/test_inductor.py",
     ),
     (
+        "torch._inductor.codegen.cpp_wrapper_cpu",
+        "CppWrapperCpu.generate_fallback_kernel_with_runtime_lookup_python",
+        "operators that return a list",
+        "tests/graph/capture/test_written_lists.py",
+    ),
+    (
         "torch._inductor.codegen.cpp",
         "CppKernel KernelGroup",
         "errors of indices out of bounds in loops that threads share",

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from free_port import free_port
 from time_limits import seconds
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from oneflow._upstream.defects import DEFECTS, DTENSOR, EAGER, INDUCTOR
 from oneflow._upstream.versions import torch_is_before
@@ -341,6 +342,25 @@ def product_with_one_is_its_argument():
     return torch.compile(lambda x: x * torch.full((), 1.0))(x).data_ptr() == x.data_ptr()
 
 
+LIST_OF_ONE = """
+import torch
+torch._inductor.config.cpp_wrapper = True
+torch.compile(lambda x: torch._foreach_log([x + 1])[0] * 2)(torch.ones(4))
+"""
+
+
+def list_of_one_result_ends_the_process():
+    command = [sys.executable, "-c", LIST_OF_ONE]
+    return subprocess.run(command, capture_output=True, timeout=seconds(300)).returncode < 0
+
+
+def writes_of_lists_are_not_counted():
+    with FakeTensorMode():
+        x = torch.ones(3)
+        torch._foreach_mul_([x], 2)
+        return x._version == 0
+
+
 def index_out_of_bounds_ends_the_process():
     command = [sys.executable, "-c", OUT_OF_BOUNDS]
     return subprocess.run(command, capture_output=True, timeout=seconds(300)).returncode == -signal.SIGABRT
@@ -448,6 +468,8 @@ REPRODUCERS = {
         lambda x: x * 0, torch.tensor([float("nan"), float("inf"), 1.0] * 8)
     ),
     "argument returned for a product with one": product_with_one_is_its_argument,
+    "list of one result": list_of_one_result_ends_the_process,
+    "writes of lists under a mode": writes_of_lists_are_not_counted,
 }
 
 

@@ -35,6 +35,7 @@ STEPS = 3
 # A program that decides by values is not saved, which the message says.
 NO_FAILURE = (
     "slow",
+    "not compiled",
     "not run",
     "UnsupportedError: saving",
 )
@@ -75,6 +76,8 @@ def differences(programs, settings):
             actual = train(
                 [programs[i].load() for i in rest], STEPS, settings.backend, settings.options, settings.reopen
             )
+    except UserWarning as warning:
+        return f"not compiled: {warning}"
     except Exception as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
     for i, e, f in zip(rest, expected, actual):
@@ -130,6 +133,8 @@ def in_child(function, limit):
         os.close(read)
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", ".*the compiled program is wrong")  # a refusal is a difference
+        # a group with a program that does not compile is halved until that program is alone
+        warnings.filterwarnings("error", ".*runs on the aten backend")
         try:
             result = function()
         except BaseException as error:

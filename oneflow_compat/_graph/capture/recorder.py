@@ -42,6 +42,7 @@ from .values.branch_values import known_shape
 from .values.dynamic_dimensions import DynamicDimensions
 from .values.known import KnownValues
 from .values.symbolic_sizes import Sizes
+from .written_lists import calls_of_apart
 
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
@@ -207,7 +208,10 @@ class Recorder(KnownValues, TorchDispatchMode):
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if facts.lifts and not isinstance(args[0], RecordedTensor):
             return self._constant(args[0])
-        return self._record(func, args, kwargs or {})
+        out = None
+        for call in calls_of_apart(func, args, kwargs or {}):
+            out = self._record(func, *call)
+        return out
 
     def _run_unrecorded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator of the profiler, and note the region that record_function() opens or closes."""

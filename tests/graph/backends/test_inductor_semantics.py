@@ -331,6 +331,16 @@ def test_a_tensor_is_written_with_a_part_of_itself(write):
     assert_backends_agree(build, dict, [(torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5]))])
 
 
+def test_a_tensor_keeps_its_strides_after_a_write_through_a_view():
+    def build(self, x, i):
+        y, z = x * 2, x * 3
+        y.movedim(0, -1).put_(i[:3], x.flatten()[:3])
+        z.t()[1:].index_put_((i[:2],), x[0, 0])
+        return y.view(-1).softmax(0), z.view(-1).softmax(0)
+
+    assert_backends_agree(build, dict, [(torch.rand(5, 4), torch.tensor([2, 1, 0]))])
+
+
 def test_sums_in_kernels_of_transposed_tiles_end_where_their_memory_does():
     shift = torch.nn.Parameter(torch.linspace(-1, 1, 19, dtype=torch.float64))
 

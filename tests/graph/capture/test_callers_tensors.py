@@ -179,3 +179,31 @@ def test_torchs_dialect_lets_writes_through(torchs_dialect):
     graph = graph_of(build)
     graph(x), graph(x)
     assert x.tolist() == [20.0] * 2 and captured.tolist() == [2.0] * 2
+
+
+@pytest.mark.filterwarnings("ignore:Use of index_put_ on expanded tensors")
+@pytest.mark.parametrize(
+    "argument",
+    [
+        lambda: torch.arange(6.0).view(6, 1).expand(6, 3),
+        lambda: torch.arange(5.0).expand(6, 5),
+        lambda: torch.arange(3.0).view(3, 1)[:0].expand(0, 4),
+        lambda: torch.arange(40.0).view(8, 5)[:, ::2],
+    ],
+    ids=["columns", "rows", "empty", "gaps"],
+)
+def test_writes_to_an_expanded_argument(argument):
+    class Write(flow.nn.Graph):
+        def build(self, x):
+            write(x)
+            return x + 1
+
+    def write(x):
+        x[1:][torch.arange(min(2, max(0, len(x) - 1)))] = 7.0
+
+    x = argument()
+    before = x.clone()
+    out = Write()(x)
+    assert torch.equal(x, before)
+    write(x)
+    assert torch.equal(out, x + 1)

@@ -183,21 +183,31 @@ def _parts(value: Any) -> Any:
 def _copy_at_start(graph: Graph, placeholder: Any, writer: Any) -> None:
     info = placeholder.meta["tensor"]
     first_operator = next(n for n in graph.nodes if n.op != "placeholder")
+    added: list[Any] = []
+
+    def call(target: Any, *args: Any, shape: Any = info.shape, **options: Any) -> Any:
+        added.append(graph.call_function(target, args, options))
+        added[-1].meta.update(
+            tensor=TensorInfo(*info)._replace(shape=shape),
+            phase="forward",
+            module="",
+            location=writer.meta.get("location"),
+        )
+        return added[-1]
+
     with graph.inserting_before(first_operator):
         if info.stride is None or _is_dense(info):
-            copies = [graph.call_function(aten.clone.default, (placeholder,))]
+            copied = call(aten.clone.default, placeholder)
         else:  # a copy with the same gaps, because views of the copy count by strides
-            memory = graph.call_function(
-                aten.empty_strided.default,
-                (list(info.shape), list(info.stride)),
-                {"dtype": info.dtype, "device": info.device},
-            )
-            copies = [memory, graph.call_function(aten.copy_.default, (memory, placeholder))]
-    for node in copies:
-        node.meta.update(
-            tensor=TensorInfo(*info), phase="forward", module="", location=writer.meta.get("location")
-        )
-    placeholder.replace_all_uses_with(copies[-1], delete_user_cb=lambda user: user not in copies)
+            shape, stride = list(info.shape), list(info.stride)
+            copied = call(aten.empty_strided.default, shape, stride, dtype=info.dtype, device=info.device)
+            # elements of an expanded tensor lie in the same memory, which is written once
+            sizes = [size if step else min(size, 1) for size, step in zip(shape, stride)]
+            parts = [copied, placeholder]
+            if sizes != shape:
+                parts = [call(aten.as_strided.default, t, sizes, stride, shape=(*sizes,)) for t in parts]
+            call(aten.copy_.default, *parts, shape=(*sizes,))
+    placeholder.replace_all_uses_with(copied, delete_user_cb=lambda user: user not in added)
 
 
 def _is_dense(info: Any) -> bool:

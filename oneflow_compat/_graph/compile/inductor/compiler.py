@@ -12,7 +12,7 @@ import contextlib
 import operator
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,7 @@ from ...config import Config
 from ...garbage_collection import rare_collection
 from ...program.codegen import compile_program
 from ...program.operators import has_collectives, has_new_results
-from ...program.program import Program, is_view, node_argument, written_args
-from ...program.random_functions import replays_random_numbers
+from ...program.program import Program, is_view, node_argument
 from ...program.tensor_info import TensorInfo, describe
 from .. import aten, compiling, program_cache
 from ..call_wrapper import runner
@@ -38,6 +37,7 @@ from .decompositions import table
 from .fake_tensor_updates import propagation_of_changes
 from .gru_rnn import merge_steps
 from .kernel_results import results_laid_out
+from .out_of_reach import out_of_reach
 from .regions import Region, host_program, split
 from .rewrites import (
     compare_one_result,
@@ -49,7 +49,7 @@ from .rewrites import (
     scalars_as_full,
     sums_of_constants,
 )
-from .samplers import equal_samplings_apart, samples_into_gaps, unread_samplings_kept
+from .samplers import equal_samplings_apart, unread_samplings_kept
 from .separate_results import results_apart
 from .settings import quick_compiler, samples_as_eager, settings
 from .shortcuts import shortcuts
@@ -71,10 +71,10 @@ if TYPE_CHECKING:
 
 def compile(program: Program, config: Config, name: str = "inductor") -> CompiledFunction:
     """Return a function over the slot values."""
-    if replays_random_numbers(program.graph):
+    reason = out_of_reach(program.graph)
+    if reason is not None:
         warnings.warn(
-            f"graph {program.name} samples from a generator other than torch's default one, or reads or sets"
-            " the state of one, as recomputed dropout does. It runs on the aten backend",
+            f"graph {program.name} {reason}: it runs on the aten backend, not the inductor backend",
             stacklevel=6,
         )
     plan = plan_for(program, config)
@@ -164,7 +164,7 @@ class Plan:
 def plan_for(program: Program, config: Config) -> Plan | None:
     """Return how inductor compiles a program, or None if it runs on aten as a whole."""
     graph = program.graph
-    if replays_random_numbers(graph) or views_out_of_reach(graph) or samples_into_gaps(graph):
+    if out_of_reach(graph) is not None:
         return None
     region, inputs, outputs, late = split(program)
     subject = _subject(program, region, config)
@@ -210,71 +210,6 @@ def subject_of(name: str, region: Region, config: Config) -> Subject:
     )
 
 
-def views_out_of_reach(graph: Graph) -> bool:
-    """Return True if the graph has views that a compiled region cannot express.
-
-    These are as_strided() with an offset into an input, because the offset counts from the start of the
-    storage and not from the first element of the input; as_strided() beyond the memory of its argument, which
-    the kernel tests; as_strided() of a view if the result is written in place; unfold() written in place,
-    which loses the elements in between (torch.compile 2.13, too); and writes into expanded tensors, of which
-    eager mode writes the one element in memory.
-    """
-
-    def chain(node: Node) -> Iterator[Node]:
-        while node.op == "call_function" and is_view(node):
-            yield node
-            node = node_argument(node, 0)
-        yield node
-
-    targets = [v for node in graph.nodes if node.op == "call_function" for v in written_args(node)]
-    if any(map(_is_expanded, targets)):
-        return True
-    written = {view for value in targets for view in chain(value)}
-    for node in graph.nodes:
-        if node.target is torch.ops.aten.unfold.default and node in written:
-            return True
-        if node.target in _STRIDED:
-            *views, base = chain(node_argument(node, 0))
-            if _leaves_memory(node, base):
-                return True
-        if node.target is torch.ops.aten.as_strided.default:
-            has_offset = len(node.args) > 3 and node.args[3] is not None
-            if has_offset and base.op == "placeholder" or views and node in written:
-                return True
-    return False
-
-
-def _is_expanded(node: Node) -> bool:
-    """Whether several elements of a tensor lie in the same memory."""
-    info = node.meta.get("tensor")
-    if info is None or info.stride is None:
-        return False
-    return any(step == 0 and size != 1 for size, step in zip(info.shape, info.stride))
-
-
-_STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
-
-
-def _leaves_memory(node: Node, base: Node) -> bool:
-    """Return True if as_strided() may leave the elements of its argument. An offset counts from those of the
-    tensor that the argument is a view of.
-    """
-    layout: Any = node.args[1 if node.target is _STRIDED[0] else 2 :]
-    size, stride, *offset = layout
-    start = offset[0] if offset and offset[0] is not None else 0
-    source = (base if start else node_argument(node, 0)).meta["tensor"]
-    numbers: Any = [*source.shape, *source.stride, *size, *stride, start]
-    if any(type(n) is not int for n in numbers):
-        return True
-    end = start + _extent(size, stride)
-    return 0 not in size and (min(start, *stride, 0) < 0 or end > _extent(source.shape, source.stride))
-
-
-def _extent(shape: Any, stride: Any) -> int:
-    """Return the number of elements from the first one of a tensor to its last one in memory."""
-    return 1 + sum((n - 1) * step for n, step in zip(shape, stride)) if 0 not in shape else 0
-
-
 def compile_region(
     region: Region,
     infos: list[TensorInfo],
@@ -314,13 +249,16 @@ def _compiled(
     module: Region, infos: list[TensorInfo], options: dict[str, Any] | tuple[Any, ...]
 ) -> CompiledRegion:
     chosen = settings(module.graph, infos, options)
-    try:
-        return _compile(module, infos, chosen)
-    except Exception:
-        if not chosen.get("cpp_wrapper") or "cpp_wrapper" in options:
-            raise
-        # operators that can only be called from Python
-        return _compile(module, infos, {**chosen, "cpp_wrapper": False})
+    with warnings.catch_warnings():
+        for category in (DeprecationWarning, FutureWarning):  # inductor calls deprecated functions of torch
+            warnings.simplefilter("ignore", category)
+        try:
+            return _compile(module, infos, chosen)
+        except Exception:
+            if not chosen.get("cpp_wrapper") or "cpp_wrapper" in options:
+                raise
+            # operators that can only be called from Python
+            return _compile(module, infos, {**chosen, "cpp_wrapper": False})
 
 
 def library_of(region: Any, known_operators: list[KnownOperator]) -> program_cache.Built | None:
@@ -474,6 +412,9 @@ class _Functional(torch.fx.Interpreter):
     def run_node(self, node: Node) -> Any:
         if node.target in _BATCH_NORMS and _writes_statistics(node):
             return _batch_norm(node.target, *self.fetch_args_kwargs_from_env(node)[0])
+        if (without_write := _form_without_write(node)) is not None:
+            args, kwargs = self.fetch_args_kwargs_from_env(node)
+            return args[0].copy_(without_write(*args, **kwargs))
         result, info = super().run_node(node), node.meta.get("tensor")
         if (
             info is None
@@ -490,6 +431,34 @@ class _Functional(torch.fx.Interpreter):
     def get_attr(self, target: Target, args: Any, kwargs: Any) -> torch.Tensor:
         level: Any = torch._C._functorch.maybe_current_level()
         return torch._C._functorch._wrap_functional_tensor(super().get_attr(target, args, kwargs), level)
+
+
+def _form_without_write(node: Node) -> OpOverload | None:
+    """Return the operator that computes what a node writes into a tensor that is not dense in its own order.
+
+    The result of `put` is dense, and functionalize() would give the tensor that is viewed other strides.
+    """
+    schema = getattr(node.target, "_schema", None)
+    keep_strides = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}
+    if schema is None or not schema.is_mutable or node.target is torch.ops.aten.copy_.default:
+        return None
+    if not keep_strides.isdisjoint(node.target.tags):
+        return None
+    info = node_argument(node, 0).meta.get("tensor") if isinstance(node.args[0], torch.fx.Node) else None
+    if info is None or info.stride is None or not is_view(node_argument(node, 0)) or _is_dense(info):
+        return None
+    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
+    form: OpOverload | None = getattr(packet, schema.overload_name or "default", None)
+    return form if form is not None and not form._schema.is_mutable and has_new_results(form) else None
+
+
+def _is_dense(info: TensorInfo) -> bool:
+    expected: Any = 1
+    for size, step in zip(reversed(info.shape), reversed(info.stride or ())):
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return True
 
 
 _BATCH_NORMS = (torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default)

@@ -23,10 +23,10 @@ from ...program.writes import first_of_update
 from .. import aten
 from ..notices import Announcement
 from ..proof import proved
-from .compiler import compile_region, subject_of, views_out_of_reach
+from .compiler import compile_region, subject_of
 from .lstm import is_layer
+from .out_of_reach import out_of_reach
 from .regions import Region
-from .samplers import samples_into_gaps
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -137,7 +137,7 @@ def _call(
     inputs = list(dict.fromkeys(i for n in run for i in n.all_input_nodes if i not in within))
     outputs = _outputs(run)
     region = _region(run, inputs, outputs)
-    if views_out_of_reach(region.graph) or samples_into_gaps(region.graph):
+    if out_of_reach(region.graph) is not None:
         return False
     infos = [n.meta["tensor"] for n in inputs]
     subject = replace(subject_of(notice.name, region, config), log=proofs)

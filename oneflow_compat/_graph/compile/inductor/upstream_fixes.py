@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from .bounds_checks import tests_noted
 from .in_place_fixes import in_place_fixes
 
@@ -13,7 +15,14 @@ from .in_place_fixes import in_place_fixes
 @contextlib.contextmanager
 def inductor_fixes() -> Iterator[None]:
     """Apply all fixes of this file, of in_place_fixes.py and of bounds_checks.py."""
-    with dependencies_kept(), views_kept(), ends_kept(), in_place_fixes(), tests_noted():
+    with (
+        dependencies_kept(),
+        views_kept(),
+        ends_kept(),
+        lists_of_one_read(),
+        in_place_fixes(),
+        tests_noted(),
+    ):
         yield
 
 
@@ -105,3 +114,28 @@ def ends_kept() -> Iterator[None]:
         yield
     finally:
         CppKernelProxy.aggregate_reduction_buffers = before  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def lists_of_one_read() -> Iterator[None]:
+    """Read the element of a list of one tensor that an operator called from C++ through Python returns.
+
+    Without the fix, the code took the list for the tensor, and the process ended: torch._foreach_log([x]).
+    """
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+
+    wrapper: Any = CppWrapperCpu
+    before = wrapper.generate_fallback_kernel_with_runtime_lookup_python
+
+    def generate(
+        self: CppWrapperCpu, name: str, kernel: str, func: Any, args: Any, outputs: Any, raw_outputs: Any
+    ) -> None:
+        if len(outputs) == 1 and isinstance(func._schema.returns[0].type, torch._C.ListType):
+            outputs, raw_outputs = [*outputs, None], raw_outputs and [*raw_outputs, None]
+        before(self, name, kernel, func, args, outputs, raw_outputs)
+
+    wrapper.generate_fallback_kernel_with_runtime_lookup_python = generate
+    try:
+        yield
+    finally:
+        wrapper.generate_fallback_kernel_with_runtime_lookup_python = before
