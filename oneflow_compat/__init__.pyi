@@ -32,11 +32,9 @@ class _Tensor(torch.Tensor):
     def is_local(self) -> _bool:
         """Return True for an ordinary tensor."""
         ...
+    @property
     def is_consistent(self) -> _bool:
-        """Removed from OneFlow; use is_global.
-
-        RuntimeError always.
-        """
+        """Return is_global, of which this was the name in OneFlow 0.5 and 0.6."""
         ...
     @property
     def placement(self) -> _placement:
@@ -48,11 +46,8 @@ class _Tensor(torch.Tensor):
         ...
     to_global: Any
     to_local: Any
-    def to_consistent(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Removed from OneFlow; use to_global.
-
-        RuntimeError always.
-        """
+    def to_consistent(self, *args: Any, **kwargs: Any) -> Any:
+        """Call to_global, of which this was the name in OneFlow 0.5 and 0.6, and warn (DeprecationWarning)."""
         ...
     global_to_global: Any
     local_to_global: Any
@@ -232,8 +227,17 @@ from . import unittest as unittest
 from . import utils as utils
 from . import version as version
 from oneflow import _C as F
+from oneflow.compatible.single_client import config as config
 from . import core as core
+from oneflow.compatible.single_client import data as data
+from oneflow.compatible.single_client import distribute as distribute
 from oneflow.compatible.single_client import experimental as experimental
+from oneflow.compatible.single_client import image as image
+from oneflow.compatible.single_client import layers as layers
+from oneflow.compatible.single_client import optimizer as optimizer
+from oneflow.compatible.single_client import regularizers as regularizers
+from oneflow.compatible.single_client import scope as scope
+from oneflow.compatible.single_client import train as train
 from oneflow.compatible.single_client import typing as typing
 
 class BFloat16Tensor:
@@ -1418,8 +1422,6 @@ clip_by_value: Any
 
 combined_margin_loss: Any
 
-config: Any
-
 consistent_user_op_builder: Any
 
 consistent_user_op_module_builder: Any
@@ -1446,8 +1448,6 @@ current_resource: Any
 
 current_scope: Any
 
-data: Any
-
 deprecated: Any
 
 detection: Any
@@ -1455,8 +1455,6 @@ detection: Any
 device_prior_placement: Any
 
 dim_gather: Any
-
-distribute: Any
 
 dynamic_reshape: Any
 
@@ -1496,8 +1494,6 @@ identity: Any
 
 identity_n: Any
 
-image: Any
-
 image_batch_align: Any
 
 image_decode: Any
@@ -1517,8 +1513,6 @@ inter_job_reuse_mem_strategy: Any
 is_deprecated: Any
 
 kaiming_initializer: Any
-
-layers: Any
 
 load_variables: Any
 
@@ -1546,8 +1540,6 @@ one_hot: Any
 
 ones_initializer: Any
 
-optimizer: Any
-
 pack: Any
 
 pad_grad: Any
@@ -1560,8 +1552,6 @@ random_uniform_initializer: Any
 
 reflection_pad2d: Any
 
-regularizers: Any
-
 replication_pad2d: Any
 
 reshape_like: Any
@@ -1571,8 +1561,6 @@ reverse: Any
 same_padding: Any
 
 saved_model: Any
-
-scope: Any
 
 serving: Any
 
@@ -1597,8 +1585,6 @@ tensor_list_to_tensor_buffer: Any
 tensor_scatter_nd_add: Any
 
 tensorrt: Any
-
-train: Any
 
 truncated_normal: Any
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -148,12 +149,12 @@ def to_local(self: torch.nn.Module) -> torch.nn.Module:
     return _each(self, lambda _, t: _tensor_to_local(t) if is_global(t) else t)
 
 
-def to_consistent(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-    """Removed from OneFlow; use to_global.
-
-    RuntimeError always.
-    """
-    raise RuntimeError("Module.to_consistent was removed from OneFlow; use Module.to_global")
+def to_consistent(self: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+    """Call to_global, of which this was the name in OneFlow 0.5 and 0.6, and warn (DeprecationWarning)."""
+    warnings.warn(
+        "to_consistent is the name of to_global in OneFlow 0.5 and 0.6", DeprecationWarning, stacklevel=2
+    )
+    return to_global(self, *args, **kwargs)
 
 
 # not copied to the new parameter; its other attributes are

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -248,12 +249,9 @@ def is_local(self: Any) -> bool:
     return not is_global(self)
 
 
-def is_consistent(self: Any) -> NoReturn:
-    """Removed from OneFlow; use is_global.
-
-    RuntimeError always.
-    """
-    raise RuntimeError("Tensor.is_consistent was removed from OneFlow; use Tensor.is_global")
+def is_consistent(self: Any) -> bool:
+    """Return is_global, of which this was the name in OneFlow 0.5 and 0.6."""
+    return is_global(self)
 
 
 def placement(self: Any) -> Placement:
@@ -388,12 +386,12 @@ def to_local(self: Any, *, copy: bool = False) -> torch.Tensor:
         return local.clone() if copy else local
 
 
-def to_consistent(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Removed from OneFlow; use to_global.
-
-    RuntimeError always.
-    """
-    raise RuntimeError("to_consistent was removed from OneFlow; use to_global")
+def to_consistent(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call to_global, of which this was the name in OneFlow 0.5 and 0.6, and warn (DeprecationWarning)."""
+    warnings.warn(
+        "to_consistent is the name of to_global in OneFlow 0.5 and 0.6", DeprecationWarning, stacklevel=2
+    )
+    return self.to_global(*args, **kwargs)
 
 
 def global_to_global(

@@ -32,6 +32,10 @@ SAME_MODULES = {
         "nn.utils.parameters_grouping": "optim.parameters_grouping",
         "special.special_ops": "special",
         "typing": "compatible.single_client.typing",
+        **{
+            name: f"compatible.single_client.{name}"
+            for name in "config data distribute image layers optimizer regularizers scope train".split()
+        },
         "utils.tensor.from_or_to_torch_tensor": "utils.tensor",
         "utils.torch": "utils.tensor",
     }.items()

@@ -7,7 +7,7 @@ MODULE[name] and CONTEXT[name] = (kind, "module:function", why), with the kinds 
 MODULE = {
     "to_global": ("method", "_global.module:to_global", "move every parameter and buffer to a placement"),
     "to_local": ("method", "_global.module:to_local", "every parameter and buffer becomes its local shard"),
-    "to_consistent": ("method", "_global.module:to_consistent", "old name of to_global"),
+    "to_consistent": ("method", "_global.module:to_consistent", "name of to_global in OneFlow 0.5 and 0.6"),
     "make_contiguous_params_group": (
         "method",
         "nn.module_methods:make_contiguous_params_group",

@@ -234,6 +234,10 @@ INDUCTOR = {
         "The result of x * torch.full((), 1.0) is x itself, whose later writes change the result.",
         "_graph/compile/inductor/separate_results.py:results_apart",
     ),
+    "buffer read after a write": Defect(
+        "x.add_(y); return x.softmax(-1), x.sum(0) does not compile for float64.",
+        "_graph/compile/inductor/upstream_fixes.py:unread_buffers_kept",
+    ),
     "list of one result": Defect(
         "With the C++ wrapper, an operator that returns a list of one tensor ends the process.",
         "_graph/compile/inductor/upstream_fixes.py:lists_of_one_read",

@@ -463,6 +463,12 @@ _ROWS = (
         "tests/graph/capture/test_written_lists.py",
     ),
     (
+        "torch._inductor.loop_body",
+        "LoopBody.get_read_expr",
+        "buffers that a program writes and reads",
+        "tests/graph/backends/test_inductor_semantics.py",
+    ),
+    (
         "torch._inductor.codegen.cpp",
         "CppKernel KernelGroup",
         "errors of indices out of bounds in loops that threads share",

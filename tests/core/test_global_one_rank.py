@@ -109,8 +109,15 @@ def test_local_tensors_have_no_placement():
         x.to_local()
     with pytest.raises(RuntimeError, match="placement"):
         x.to_global()
-    with pytest.raises(RuntimeError, match="to_global"):
-        x.to_consistent()
+
+
+def test_names_of_older_versions():
+    with pytest.warns(DeprecationWarning, match="to_global"):
+        x = torch.ones(2).to_consistent(P, B)
+    with pytest.warns(DeprecationWarning, match="to_global"):
+        layer = torch.nn.Linear(2, 2).to_consistent(P, B)
+    assert x.is_global and x.is_consistent and layer.weight.is_global
+    assert not torch.ones(2).is_consistent
 
 
 def test_bad_requests_change_nothing():

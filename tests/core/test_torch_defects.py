@@ -342,6 +342,11 @@ def product_with_one_is_its_argument():
     return torch.compile(lambda x: x * torch.full((), 1.0))(x).data_ptr() == x.data_ptr()
 
 
+def softmax_after_write(x, y):
+    x.add_(y)
+    return x.softmax(-1), x.sum(0)
+
+
 LIST_OF_ONE = """
 import torch
 torch._inductor.config.cpp_wrapper = True
@@ -468,6 +473,9 @@ REPRODUCERS = {
         lambda x: x * 0, torch.tensor([float("nan"), float("inf"), 1.0] * 8)
     ),
     "argument returned for a product with one": product_with_one_is_its_argument,
+    "buffer read after a write": lambda: compiled_raises(
+        softmax_after_write, torch.ones(8, 5, 8).double(), torch.ones(8, 5, 8).double()
+    ),
     "list of one result": list_of_one_result_ends_the_process,
     "writes of lists under a mode": writes_of_lists_are_not_counted,
 }

@@ -63,10 +63,16 @@ def has_compiler() -> bool:
     return _compiler[0]
 
 
+def missing_package(name: str) -> str | None:
+    """Return the package that a backend needs and that is not installed, or None."""
+    _, package = BACKENDS[name]
+    return package if package is not None and util.find_spec(package) is None else None
+
+
 def compiler_for(name: str) -> Callable[[Program, Config], CompiledFunction]:
     """Return the compile function of a backend. Its module is imported by this call, not before."""
-    module, package = BACKENDS[check_name(name)]
-    if package is not None and util.find_spec(package) is None:
+    module, _ = BACKENDS[check_name(name)]
+    if (package := missing_package(name)) is not None:
         raise OneFlowError(
             f"graph backend {name!r} needs the package {package}, which is not installed; install it or"
             " choose the backend 'aten' or 'inductor'"

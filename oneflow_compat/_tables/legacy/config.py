@@ -178,9 +178,11 @@ COLLECTIVE_BOXING = {
     "num_callback_threads": (REQUIRED, "ignored", _RUNTIME),
 }
 
+_PORTS = dict.fromkeys(("ctrl_port", "data_port"), (REQUIRED, "ignored", "one process: nothing listens"))
+RESOURCE.update(_PORTS)  # until 0.3 they were settings of flow.config
+
 ENV = {
-    "ctrl_port": (REQUIRED, "ignored", "one process: nothing listens"),
-    "data_port": (REQUIRED, "ignored", "one process: nothing listens"),
+    **_PORTS,
     "grpc_use_no_signal": (True, "ignored", "no gRPC is used"),
     "log_dir": (
         REQUIRED,

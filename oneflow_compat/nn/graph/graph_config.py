@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from ..._errors import RefusedType, RefusedValue
 from ..._graph import Config
-from ..._graph.compile import check_name
+from ..._graph.compile import check_name, missing_package
 from ..._graph.program.passes import pass_names
 from ..._tables.graph_config import GRAPH_CONFIG
 from .job_message.settings import job_config
@@ -152,19 +153,24 @@ class GraphConfig:
 
     # -- back ends of other packages ------------------------------------------------------
     def enable_xla_jit(self, value: bool = True) -> None:
-        """Backend "xla"; needs the package torch_xla."""
+        """Backend "xla" if the package torch_xla is installed, whose last release is for torch 2.9, else
+        "auto" with a warning.
+        """
         self._other_backend("xla", _switch("enable_xla_jit", value))
 
     def enable_tensorrt(self, value: bool = True) -> None:
-        """Backend "tensorrt"; needs the package torch_tensorrt."""
+        """Backend "tensorrt" if the package torch_tensorrt is installed, else "auto" with a warning."""
         self._other_backend("tensorrt", _switch("enable_tensorrt", value))
 
     def enable_openvino(self, value: bool = True) -> None:
-        """Backend "openvino"; needs the package openvino."""
+        """Backend "openvino" if the package openvino is installed, else "auto" with a warning."""
         self._other_backend("openvino", _switch("enable_openvino", value))
 
     def _other_backend(self, name: str, on: bool) -> None:
-        if on:
+        if on and (package := missing_package(name)) is not None:
+            _warn_of_missing(name, package)
+            self.set_backend("auto")
+        elif on:
             self.set_backend(name)
         elif self._engine.backend == name:
             self._engine.backend = None
@@ -269,6 +275,15 @@ class GraphConfig:
 
     def __repr__(self) -> str:
         return f"(CONFIG:config:GraphConfig(training={self._train}, ))"
+
+
+def _warn_of_missing(backend: str, package: str) -> None:
+    last = " (whose last release is for torch 2.9)" if backend == "xla" else ""
+    warnings.warn(
+        f"the backend {backend!r} needs the package {package}{last}, which is not installed; the graph runs"
+        " on the backend 'auto'",
+        stacklevel=5,
+    )
 
 
 def _switch(name: str, mode: object) -> bool:

@@ -29,12 +29,18 @@ def graph_of(model, configure):
     [("enable_openvino", "openvino"), ("enable_tensorrt", "torch_tensorrt"), ("enable_xla_jit", "torch_xla")],
 )
 def test_missing_package_is_named(option, package, monkeypatch):
+    """The flag of a script that ran elsewhere warns; set_backend() is an error."""
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == package else find_spec(name, *a)
     )
+    model, x = nn.Linear(2, 2), torch.ones(1, 2)
+    with pytest.warns(UserWarning, match=f"{package}.*'auto'") as caught:
+        y, _ = graph_of(model, lambda config: getattr(config, option)(True))(x)
+    assert torch.equal(y, model(x)) and len(caught) == 1 and caught[0].filename == __file__
+    backend = option.split("_")[1]
     with pytest.raises(RuntimeError, match=package):
-        graph_of(nn.Linear(2, 2), lambda config: getattr(config, option)(True))(torch.ones(1, 2))
+        graph_of(model, lambda config: config.set_backend(backend))(x)
 
 
 def test_openvino():

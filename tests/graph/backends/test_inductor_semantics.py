@@ -341,6 +341,21 @@ def test_a_tensor_keeps_its_strides_after_a_write_through_a_view():
     assert_backends_agree(build, dict, [(torch.rand(5, 4), torch.tensor([2, 1, 0]))])
 
 
+def test_a_buffer_is_read_in_several_ways_after_its_write():
+    class Bank(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("rows", torch.arange(320, dtype=torch.float64).view(8, 5, 8).sin())
+
+    def build(self, x):
+        rows = self.bank.rows
+        rows.add_(x)
+        return rows.softmax(-1), rows.sum(0)
+
+    x = torch.ones(8, 5, 8, dtype=torch.float64)
+    assert_backends_agree(build, lambda: {"bank": Bank()}, [(x,), (x,)], tolerance=1e-12)
+
+
 def test_sums_in_kernels_of_transposed_tiles_end_where_their_memory_does():
     shift = torch.nn.Parameter(torch.linspace(-1, 1, 19, dtype=torch.float64))
 

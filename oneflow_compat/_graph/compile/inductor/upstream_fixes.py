@@ -20,6 +20,7 @@ def inductor_fixes() -> Iterator[None]:
         views_kept(),
         ends_kept(),
         lists_of_one_read(),
+        unread_buffers_kept(),
         in_place_fixes(),
         tests_noted(),
     ):
@@ -139,3 +140,27 @@ def lists_of_one_read() -> Iterator[None]:
         yield
     finally:
         wrapper.generate_fallback_kernel_with_runtime_lookup_python = before
+
+
+@contextlib.contextmanager
+def unread_buffers_kept() -> Iterator[None]:
+    """Keep a buffer in memory if a loop that is fused with its writer uses it under another name, after a
+    write in place.
+
+    Without the fix, compiling ended with a KeyError: `bank[rows] *= 0.5` in some programs.
+    """
+    from torch._inductor.loop_body import LoopBody
+
+    before: Any = LoopBody.get_read_expr
+
+    def read_expression(self: LoopBody, name: str) -> Any:
+        try:
+            return before(self, name)
+        except KeyError:  # not equal to the expression of the write
+            return None
+
+    LoopBody.get_read_expr = read_expression  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        LoopBody.get_read_expr = before  # type: ignore[method-assign]
