@@ -27,8 +27,9 @@ from drawing import draw_program
 from grouping import programs_keep_their_constants
 from memory_programs import draw_memory_program
 from shrinking import group_script, script, shrink, shrink_group
-from training import train
+from training import Step, Trainee, train
 
+from oneflow._graph.compile.inductor.out_of_reach import out_of_reach
 from oneflow_autotest.summary import Progress
 
 STEPS = 3
@@ -67,6 +68,8 @@ def differences(programs, settings):
     """
     torch.set_default_dtype(settings.dtype)
     said = {i: problem for i, p in enumerate(programs) if (problem := eager_problem(p, settings))}
+    if settings.backend != "aten" and len(programs) > 1:
+        said |= {i: "not compiled" for i, p in enumerate(programs) if i not in said and not is_compiled(p)}
     rest = [i for i in range(len(programs)) if i not in said]
     if not rest:
         return said
@@ -93,6 +96,17 @@ def eager_problem(program, settings):
         train([program.load()], STEPS, reopen=settings.reopen)
     except Exception as error:
         return f"not run: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def is_compiled(program):
+    """Whether inductor compiles a program. One that it does not compile keeps its group from being compiled."""
+    try:
+        trainee = Trainee(*program.load())
+        step = Step([trainee], "aten", "")
+        step([trainee.inputs()])
+    except Exception:
+        return True  # the comparison says what is wrong
+    return out_of_reach(step.program.graph) is None
 
 
 def first_difference(program, settings, expected, actual):

@@ -312,6 +312,49 @@ def test_a_right_program_that_rounds_otherwise_is_used(dtype, monkeypatch):
     assert "tensors compared with the captured operators: equal" in training.graph.explain()
 
 
+def test_values_that_an_operator_refuses_end_no_call(monkeypatch):
+    """The rounded scores are classes, but those of a perturbed run are not; the argument is expanded."""
+
+    @on(aten.exp.default)
+    def wrong(_, node, result):
+        return result * 1.5
+
+    use(monkeypatch, wrong)
+    table, scores = torch.arange(4.0), torch.full((6,), 4.0).nextafter(torch.zeros(1))
+
+    class Graph(nn.Graph):
+        def build(self, table, scores, x):
+            return table[scores.long()] * x.exp().sum()
+
+    graph = Graph()
+    graph.config.set_backend("inductor")
+    x = torch.linspace(0, 1, 5).view(5, 1).expand(5, 3)
+    with pytest.warns(UserWarning, match="is wrong and is not used"):
+        result = graph(table, scores, x)
+    torch.testing.assert_close(result, torch.full((6,), 3.0) * x.exp().sum())
+
+
+def test_random_numbers_after_a_refusal_are_those_of_eager_mode(monkeypatch):
+    @on(aten.mul.Tensor)
+    def wrong(_, node, result):
+        return result * 1.5
+
+    use(monkeypatch, wrong)
+
+    class Graph(nn.Graph):
+        def build(self, x):
+            return x * torch.rand_like(x)
+
+    graph, x = Graph(), torch.ones(5)
+    graph.config.set_backend("inductor")
+    torch.manual_seed(3)
+    expected = torch.rand(5), torch.rand(5)
+    torch.manual_seed(3)
+    with pytest.warns(UserWarning, match="is wrong and is not used"):
+        assert torch.equal(graph(x), expected[0])
+    assert torch.equal(graph(x), expected[1])
+
+
 def test_never_compares_nothing(monkeypatch):
     use(monkeypatch, wrong_sign)
     training = Training("inductor", when="never")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -239,17 +239,27 @@ class _Comparison:
 
     def _exact_run(self) -> Sequence[torch.Tensor]:
         if self._exact is None:
-            set_generator_states(self.state.generators)
-            self._exact = self.reference.in_float64(self.positions, self._inputs())
+            self._exact = self._run_or_captured(
+                lambda: self.reference.in_float64(self.positions, self._inputs())
+            )
         return self._exact
 
     def _perturbed_runs(self, index: int) -> Iterator[torch.Tensor]:
         for trial in range(TRIALS):
             if trial == len(self._perturbed):
-                set_generator_states(self.state.generators)
-                run = self.reference.on_perturbed(self.positions, self._inputs(), trial)
-                self._perturbed.append(run)
+                run = lambda trial=trial: self.reference.on_perturbed(self.positions, self._inputs(), trial)
+                self._perturbed.append(self._run_or_captured(run))
             yield self._perturbed[trial][index]
+
+    def _run_or_captured(self, run: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
+        """Run the captured operators on other values. If an operator raises for these, as an index computed
+        from them may be out of range, the values explain no difference: return the captured ones.
+        """
+        set_generator_states(self.state.generators)
+        try:
+            return run()
+        except Exception:
+            return self.captured
 
     def _inputs(self) -> list[Any]:
         return self.state.fresh_values(self.reference.written)

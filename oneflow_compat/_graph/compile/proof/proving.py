@@ -12,6 +12,7 @@ from ...errors import user_location
 from .. import compiling
 from ..call_wrapper import OUT_OF_BOUNDS
 from . import records
+from .copies import generator_states, set_generator_states
 from .first_difference import CompilePrefix, described, first_difference
 from .proof import Proof, compared
 from .runs import Reference
@@ -55,8 +56,10 @@ def proof_of_call(
     call = compared(function, subject.reference, values, subject.has_own_samplers)
     proof, compile_prefix = call.proof, subject.compile_prefix
     if not proof.holds and compile_prefix is not None:
+        after = generator_states(values)
         with compiling:
             operator = first_difference(subject.reference, compile_prefix, call.before)
+        set_generator_states(after)  # the search has sampled
         proof = replace(proof, operator=operator)
     return call.results, proof
 

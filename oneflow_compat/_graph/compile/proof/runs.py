@@ -112,11 +112,16 @@ def _widened(value: torch.Tensor) -> torch.Tensor:
 
 def _perturbed(value: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
     real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    expanded = real.shape
+    for dim, step in enumerate(real.stride()):
+        if step == 0:  # several elements in one place
+            real = real.narrow(dim, 0, min(real.shape[dim], 1))
     steps = torch.randint(-_ULPS, _ULPS + 1, real.shape, generator=generator, dtype=torch.int8)
     changed = (real.double() * (1 + steps.to(real.device) * eps)).to(real.dtype)
     changed = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=real.device).copy_(
         changed
     )
+    changed = changed.expand(expanded)
     return torch.view_as_complex(changed) if value.is_complex() else changed
 
 
