@@ -329,6 +329,7 @@ class Capture:
             state_values=tuple(v.location for v in update.state_values) if update is not None else (),
             reports_overflow=self._overflow is not None,
             created_state=tuple(c.location for c in created),
+            undo=[self._modules.snapshot.restore_everything],
             schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
             global_results=outputs.global_results,
         )
