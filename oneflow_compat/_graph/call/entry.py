@@ -131,7 +131,7 @@ def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:
     if captured.guards.reads_global_tensors or captured.effects.global_results:
         run = without_subclasses(run)
     run = with_checks(program, run)
-    return with_branches(program, run) if checks_branches(program.graph) else run
+    return with_branches(run) if checks_branches(program.graph) else run
 
 
 def _needs_grad_mode(program: Program) -> bool:
