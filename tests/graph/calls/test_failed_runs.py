@@ -95,7 +95,12 @@ def test_training_continues_after_failed_runs_as_if_there_had_been_none(backend)
         model = Net()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         graph = Train(model, optimizer, None, backend)
-        index, good, bad, written = torch.arange(4), torch.tensor([0, 1]), torch.tensor([0, 99]), torch.zeros(3)
+        index, good, bad, written = (
+            torch.arange(4),
+            torch.tensor([0, 1]),
+            torch.tensor([0, 99]),
+            torch.zeros(3),
+        )
         for _ in range(3):
             if fails:
                 with pytest.raises(IndexError):
