@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._signals import error_of_handler, run_waiting_handlers
+from .._signals import error_of_handler
 from .argument_sizes import BACKENDS_WITH_NOTES, remembered_sizes
 from .assumptions import DependentSizes
 from .branch_search import BranchSearch
@@ -146,9 +146,7 @@ class CaptureAttempts:
             )
             capture.option_inputs = inputs
             try:
-                captured = capture.run()
-                run_waiting_handlers()
-                return captured, capture.recorder
+                return capture.run(), capture.recorder
             except MoreNumbers as request:
                 assumptions.add_live_options(request.optimizer, {request.key})
             except (SizesNeeded, NumberNeeded):

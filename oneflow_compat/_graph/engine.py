@@ -137,8 +137,7 @@ class Engine:
                     self.assumptions.add_live_options(o, names)
                     self.assumptions.explain(of_changed_options(o, names))
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
-                with second_interrupt_acts_at_once():
-                    entry = self._make_entry(key, args, kwargs)
+                entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(leaves)
 
     def _fitting(self, key: Signature, leaves: Sequence[Any]) -> tuple[Entry, tuple[Any, ...]] | None:
@@ -240,7 +239,7 @@ class Engine:
             config = replace(config, backend="aten")
         run_waiting_handlers()
         try:
-            with torch._C._DisableAutocast():
+            with torch._C._DisableAutocast(), second_interrupt_acts_at_once():
                 program, run = self._compile(program, config)
         except Exception as error:
             if program.dimensions is None or error_of_handler(error) is not None:

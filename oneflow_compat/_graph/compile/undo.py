@@ -154,12 +154,12 @@ def _start_of_commit(calls: list[Node]) -> int:
 def _is_sure(node: Node) -> bool:
     """Whether a call fails only if there is no memory left."""
     target: Any = node.target
-    if target in (operator.getitem, increment_version, torch.ops.oneflow.blocks_.default) or is_view(node):
+    if target is operator.getitem or target is increment_version or is_view(node):
         return True
     if not isinstance(target, torch._ops.OpOverload):
         return getattr(target, "__module__", None) in ("_operator", "math")
     if target.namespace != "aten" or samples(target):
-        return False
+        return target._schema.name == "oneflow::blocks_"
     name = target._schema.name.removeprefix("aten::")
     return (
         torch.Tag.pointwise in target.tags
