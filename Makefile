@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu test-core test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
-  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks third-party families bench bench-gpu cuda-compile-check lock clean
+  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -114,6 +114,9 @@ fuzz-ops: $(VENV)/.extras ## call every custom operator with random arguments, i
 
 fuzz-ranks: $(VENV)/.extras ## let one rank raise, disagree, be late or die in every collective call
 	$(BIN)/python tests/fuzz/fuzz_ranks.py --ranks 2 4 --seeds $(SEEDS) --seconds $(SECONDS)
+
+fuzz-interrupts: $(VENV)/.extras ## interrupt calls of graphs at random moments, in child processes
+	$(BIN)/python tests/fuzz/fuzz_interrupts.py --seeds $(SEEDS) --backend $(BACKEND) --seconds $(SECONDS)
 
 third-party: $(VENV)/.extras ## run programs of other packages, eager and as graphs, and print a table
 	OMP_NUM_THREADS=2 $(BIN)/python tests/clients/third_party.py

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .._signals import error_of_handler
 from .argument_sizes import BACKENDS_WITH_NOTES, remembered_sizes
 from .assumptions import DependentSizes
 from .branch_search import BranchSearch
 from .capture.capture import Capture
-from .capture.patches.interrupts import interrupts_at_operators
 from .capture.side_effects.survivors import settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .errors import CaptureError, SizesNeeded
@@ -74,6 +74,8 @@ class CaptureAttempts:
                 for item in needed.specializations:
                     assumptions.explain(of_specialization(item, item in fixed))
             except Exception as error:
+                if error_of_handler(error) is not None:
+                    raise
                 failure = of_static_sizes(error)
         captured = self._with_options({})
         if failure is not None:  # the symbols were at fault, and not build() itself
@@ -100,14 +102,14 @@ class CaptureAttempts:
         except SizesNeeded:
             raise
         except Exception as error:
-            if inputs <= assumptions.constant_options:
+            if inputs <= assumptions.constant_options or error_of_handler(error) is not None:
                 raise
             explanation = of_constant_options(error)
         before = set(assumptions.constant_options)
         assumptions.constant_options |= inputs
         try:
             captured = self._with_branches(dims, inputs)
-        except Exception:
+        except BaseException:
             assumptions.constant_options = before
             raise
         assumptions.explain(explanation)
@@ -144,13 +146,14 @@ class CaptureAttempts:
             )
             capture.option_inputs = inputs
             try:
-                with interrupts_at_operators():
-                    return capture.run(), capture.recorder
+                return capture.run(), capture.recorder
             except MoreNumbers as request:
                 assumptions.add_live_options(request.optimizer, {request.key})
             except (SizesNeeded, NumberNeeded):
                 raise
             except Exception as error:
+                if error_of_handler(error) is not None:
+                    raise
                 if not self._prepare_retry(error, search, capture.recorder.sizes.branches):
                     assumptions.dependent_sizes = dependent_sizes  # build() fails with numbers, too
                     raise search.errors[0]

@@ -14,6 +14,7 @@ import torch
 from torch._C import _is_any_autocast_enabled
 
 from .._errors import OneFlowError
+from .._signals import error_of_handler, held, run_waiting_handlers, second_interrupt_acts_at_once
 from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
 from .assumptions import Assumptions
 from .branch_search import MAX_BRANCHED
@@ -36,6 +37,7 @@ from .signature import signature, with_autocast
 if TYPE_CHECKING:
     from .definition import GraphDefinition
     from .observe import Guard
+    from .program.captured import Captured
     from .program.program import CompiledFunction, Program
     from .signature import Signature
 
@@ -64,7 +66,16 @@ class Engine:
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        entry, values = self.find(args, kwargs)
+        served = self._served(args, kwargs)
+        if served is not None:
+            return self._run(served, args, kwargs)
+        with held():  # a capture and its first run are one step
+            return self._run(self._captured(args, kwargs), args, kwargs)
+
+    def _run(
+        self, served: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        entry, values = served
         assumptions = self.assumptions
         before = assumptions.branches
         if self._mode_notice is not None and self._mode_notice.changed():
@@ -79,8 +90,8 @@ class Engine:
                     branch, outcome = branches[taken.index]
                     # the branches after this one may differ now, so they are dropped
                     assumptions.branches = {**dict(branches[: taken.index]), branch: not outcome}
-                entry, values = self.find(args, kwargs)
-        except Exception:
+                entry, values = self._served(args, kwargs) or self._captured(args, kwargs)
+        except BaseException:
             assumptions.branches = before
             raise
         raise OneFlowError(
@@ -94,17 +105,28 @@ class Engine:
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
+        served = self._served(args, kwargs)
+        if served is None:
+            with held():
+                served = self._captured(args, kwargs)
+                served[0].keep_changes()
+        return served
+
+    def _served(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
+        """Return the entry that serves this call, and the values of its slots, or None."""
         last = self._last
         if last is not None and not kwargs and last.is_alike(args):
             if not self.assumptions.branches and not _is_any_autocast_enabled():
                 values = last.prologue.run(args)
                 if values is not None:
                     return last, values
-        key, leaves = _key_and_leaves(args, kwargs)
-        fitting = self._fitting(key, leaves)
-        if fitting is not None:
-            return fitting if fitting[0] is self._last else self._move_to_front(fitting)
+        fitting = self._fitting(*_key_and_leaves(args, kwargs))
+        return fitting if fitting is None or fitting[0] is self._last else self._move_to_front(fitting)
+
+    def _captured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
+        """Capture the program for a call. Return its entry and the values of its slots."""
         with compiling:
+            key, leaves = _key_and_leaves(args, kwargs)
             fitting = self._fitting(key, leaves)  # another thread may have added one meanwhile
             if fitting is not None:
                 return self._move_to_front(fitting)
@@ -187,7 +209,25 @@ class Engine:
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
         captured = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config).captured()
-        program = self._finish_stage("capture", start, captured.program)
+        try:
+            program = self._finish_stage("capture", start, captured.program)
+            entry = self._compiled_entry(key, captured.with_program(program), config)
+        except BaseException as error:
+            captured.effects.undo_capture(captured.live)
+            of_handler = error_of_handler(error)
+            if of_handler is not None and of_handler is not error:  # a compiler may wrap what it meets
+                raise of_handler from None
+            raise
+        if entry is None:
+            captured.effects.undo_capture(captured.live)
+            return self._make_entry(key, args, kwargs)
+        entry.note_arguments(args, kwargs)
+        self._keep(entry, config.cache_size)
+        return entry
+
+    def _compiled_entry(self, key: Signature, captured: Captured, config: Config) -> Entry | None:
+        """Compile a captured program. Return None if only the symbols in it keep it from being compiled."""
+        program = captured.program
         key_of_entry = self._key_of_entry(key, program, config)
         if config.check:
             program.check()
@@ -197,20 +237,19 @@ class Engine:
                 program = passes.run(program, config, config.on_stage)
         if captured.guards.serves_one_call or overlaps:  # not worth compiling
             config = replace(config, backend="aten")
+        run_waiting_handlers()
         try:
-            with torch._C._DisableAutocast():
+            with torch._C._DisableAutocast(), second_interrupt_acts_at_once():
                 program, run = self._compile(program, config)
         except Exception as error:
-            captured.effects.remove_created_state(captured.live)
-            if program.dimensions is None:
+            if program.dimensions is None or error_of_handler(error) is not None:
                 raise
             self.assumptions.argument_sizes.keep_static(key)
             self.assumptions.explain(of_static_sizes(error, "compiled"))
-            return self._make_entry(key, args, kwargs)
+            return None
+        run_waiting_handlers()
         entry = Entry(key_of_entry, captured.with_program(program), run)
         entry.python_guards.mode_changed = self._tell_mode
-        entry.note_arguments(args, kwargs)
-        self._keep(entry, config.cache_size)
         return entry
 
     def _key_of_entry(self, key: Signature, program: Program, config: Config) -> Signature:
@@ -250,6 +289,8 @@ class Engine:
         try:
             run = compiler_for(backend)(program, config)
         except Exception as error:
+            if error_of_handler(error) is not None:
+                raise
             message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
             if backend == "inductor" and self.config.backend is not None:
                 raise OneFlowError(

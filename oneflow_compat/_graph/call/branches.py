@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from ..program.program import CompiledFunction, Program
+from ..program.program import CompiledFunction
 from ..program.symbolic import branch_of_message
-from ..program.writes import written_before_the_last_check
 
 
 class BranchTaken(RuntimeError):
-    """A branch on sizes took another outcome than in the program; all writes have been undone.
+    """A branch on sizes took another outcome than in the program, which has taken its writes back.
 
     `index` is its position among the branches of the program.
     """
@@ -23,15 +20,10 @@ class BranchTaken(RuntimeError):
         self.index = index
 
 
-def with_branches(program: Program, run: CompiledFunction) -> CompiledFunction:
-    """Return `run` with the writes undone, and BranchTaken raised, if a branch takes another outcome."""
-    saved = written_before_the_last_check(program)
-    devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}
+def with_branches(run: CompiledFunction) -> CompiledFunction:
+    """Return `run` with BranchTaken raised if a branch takes another outcome."""
 
-    def run_or_undo(*values: Any) -> Sequence[Any]:
-        generators = torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices)
-        random_states = [(generator, generator.get_state()) for generator in generators]
-        before = [(values[i], values[i].clone()) for i in saved]
+    def run_or_tell(*values: Any) -> Sequence[Any]:
         try:
             return run(*values)
         except RuntimeError as error:
@@ -39,11 +31,6 @@ def with_branches(program: Program, run: CompiledFunction) -> CompiledFunction:
             index = branch_of_message(str(error))
             if index is None:
                 raise
-            for generator, state in random_states:
-                generator.set_state(state)
-            with torch.no_grad():
-                for tensor, value in before:
-                    tensor.copy_(value)
             raise BranchTaken(index, str(error)) from None
 
-    return run_or_undo
+    return run_or_tell

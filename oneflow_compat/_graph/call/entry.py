@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from ..._global.program_results import without_subclasses
+from ..._signals import held
 from ..observe import alike_test, unknown
 from ..program.captured import Captured
 from ..program.program import CompiledFunction, Program
 from ..program.symbolic import Branch, checks_branches
-from .branches import BranchTaken, with_branches
+from .branches import with_branches
 from .checks import with_checks
 from .epilogue import Epilogue
 from .prologue import Stage, gather
@@ -37,6 +38,8 @@ class Entry:
         serves_one_call = captured.guards.serves_one_call
         self.epilogue = Epilogue(captured.program, captured.effects, captured.live, serves_one_call)
         self._has_run = False
+        # whether a call has ended when the program has run, so that no signal may come in between
+        self._ends_with_run = False
         # whether arguments have the signature of the program. False if that is not known at once
         self.is_alike: Callable[[tuple[Any, ...]], bool] = unknown
 
@@ -82,21 +85,39 @@ class Entry:
     def __call__(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the program with the values of its slots, and apply its effects to the arguments and the state.
 
-        Raise BranchTaken if it takes another branch on sizes.
+        Raise BranchTaken if it takes another branch on sizes. A program that fails has written nothing.
         """
+        if self._ends_with_run:
+            return self.epilogue(values, self.run(*values), args, kwargs)
+        with held():
+            if not self._has_run:
+                return self._first_run(values, args, kwargs)
+            return self.epilogue(values, self.run(*values), args, kwargs)
+
+    def _first_run(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             outputs = self.run(*values)
-        except BranchTaken:
-            self.epilogue.undo()
-            raise
-        except Exception:
-            if not self._has_run:
-                self.effects.remove_created_state(self.live)
+        except BaseException:
+            self.undo_capture()
             raise
         self._has_run = True
+        self.keep_changes()
         if self.guards.serves_one_call:
             self.validity.dead = True
+        else:
+            self._ends_with_run = not self.epilogue.has_effects
         return self.epilogue(values, outputs, args, kwargs)
+
+    def undo_capture(self) -> None:
+        """Take back what the capture changed, because nothing has run.
+
+        A program whose build() changed attributes serves no later call: only a capture changes them all.
+        """
+        self.validity.dead |= self.effects.undo_capture(self.live)
+
+    def keep_changes(self) -> None:
+        """Keep the attributes that the capture changed."""
+        self.effects.undo.clear()
 
 
 def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:
@@ -110,7 +131,7 @@ def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:
     if captured.guards.reads_global_tensors or captured.effects.global_results:
         run = without_subclasses(run)
     run = with_checks(program, run)
-    return with_branches(program, run) if checks_branches(program.graph) else run
+    return with_branches(run) if checks_branches(program.graph) else run
 
 
 def _needs_grad_mode(program: Program) -> bool:

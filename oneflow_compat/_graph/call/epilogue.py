@@ -32,6 +32,10 @@ class Epilogue:
         self._written = _slots_of_raised_versions(program)
         self._objects = ObjectResults(program, effects) if uses_objects(program, effects) else None
         results = results_of(program) if self._objects is None else list
+        # whether the state of a call is more than what the program writes
+        self.has_effects = self._stores_state or bool(
+            effects.attributes or effects.schedulers or effects.argument_changes
+        )
         self._results = _without_history(results, _inputs_among_results(program))
         if effects.global_results:
             self._results = make_results_global(self._results, dict(effects.global_results))

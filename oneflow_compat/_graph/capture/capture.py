@@ -10,6 +10,7 @@ import torch
 from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, is_global
 from ..._global.tensor import memory_of
+from ..._signals import second_interrupt_acts_at_once
 from ..errors import CaptureError, inside_another
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
 from ..program.captured import Captured, Effects, Guards
@@ -134,7 +135,8 @@ class Capture:
             autograd_of_capture(definition.name, trains, in_inference_mode),
         ):
             STATE.recorder, STATE.state = recorder, early
-            with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
+            # inference_mode(False) turned gradients on
+            with recorder, torch.set_grad_enabled(grad_mode), second_interrupt_acts_at_once():
                 results = self._record(inputs, early, modules)
             captured = self._close(results)
         self._finish_step_reads()
@@ -329,6 +331,7 @@ class Capture:
             state_values=tuple(v.location for v in update.state_values) if update is not None else (),
             reports_overflow=self._overflow is not None,
             created_state=tuple(c.location for c in created),
+            undo=[self._modules.snapshot.restore_everything],
             schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
             global_results=outputs.global_results,
         )

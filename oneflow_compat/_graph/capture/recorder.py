@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..._global.marks import is_global
 from ..._global.program_results import mark_like, wrappers
+from ..._signals import run_waiting_handlers
 from ..errors import CaptureError, user_location
 from ..program import node_editing
 from ..program.guards.scalar_guards import Condition
@@ -31,7 +32,6 @@ from ..program.operators import ASSERTIONS, facts_of, written_argument, written_
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .interfaces import Lifted, RecordedTensor
-from .patches.interrupts import raise_waiting_interrupt
 from .patches.recurrent_layers import whole_layers
 from .results.fake_results import Results
 from .results.meta_kernels import new_fake
@@ -198,7 +198,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             return self._item(args[0])
         if func.namespace in ("profiler", "prim"):
             return self._run_unrecorded(func, args, kwargs or {})
-        raise_waiting_interrupt()
+        run_waiting_handlers()
         facts = facts_of(func)
         if facts.counts_sparse_rows and self.phase == "update":
             refuse_sparse_count(args[0])

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..._signals import error_of_handler, held
 from ..garbage_collection import rare_collection
 from ..program.operators import has_collectives
 from ..program.random_functions import replays_random_numbers
@@ -118,7 +119,7 @@ class Tiered:
 
     def _timed(self, *values: Any) -> Sequence[Any]:
         if self.calls >= WARM_UP:
-            with _this_thread_alone() as alone:
+            with held(), _this_thread_alone() as alone:
                 if alone and self.current == self._timed and self._switches(values):
                     return self.current(*values)
         out, seconds = self._measured(self.aten, values, self.calls <= WARM_UP)
@@ -198,7 +199,7 @@ class Tiered:
         """
         if self.compilation.is_running():
             return self.aten(*values)
-        with _this_thread_alone() as alone:
+        with held(), _this_thread_alone() as alone:
             if alone and self.current == self._waiting:
                 self._finish()
         return self.aten(*values)
@@ -239,6 +240,9 @@ class Tiered:
         return True
 
     def _stay_on_aten(self, error: BaseException | None = None) -> bool:
+        of_handler = error_of_handler(error)
+        if of_handler is not None:  # a signal interrupted the compiler, which may be asked again
+            raise of_handler
         self.current = self.aten
         if error is not None:
             _warn_once(self.program.name, error)

@@ -11,6 +11,7 @@ from torch.profiler import record_function
 from ..._errors import IndexOutOfBounds
 from ..program.codegen import compile_program
 from ..program.program import Program
+from .undo import with_undo
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -29,7 +30,7 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
     A profiler sees the name of the graph, and inside it the record_function() names of build(), phases and
     modules.
     """
-    program = host()
+    program = with_undo(host())
     named: list[CompiledFunction] = []
     function = compile_program(program)
     guard: Any = torch._C._AutoDispatchBelowAutograd
@@ -87,7 +88,7 @@ def _in_regions(
     host: Callable[[], Program], named: list[CompiledFunction], values: tuple[Any, ...]
 ) -> Sequence[Any]:
     if not named:
-        named.append(compile_program(host(), labels=_labels))
+        named.append(compile_program(with_undo(host()), labels=_labels))
     regions = _Regions()
     try:
         return named[0](regions.enter, *values)

@@ -20,6 +20,7 @@ from ..program.program import CompiledFunction, Program
 from .inductor.compiler import subject_of
 from .inductor.regions import host_program, split
 from .proof import proved
+from .undo import with_undo
 
 Compiled = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 # (module, example inputs, options of the backend) -> the function over a list of inputs
@@ -46,7 +47,7 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
     fixed = [i for i, node in enumerate(inputs) if slots[node].role != "arg"]
     recompiled = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
     compiled = proved(recompiled.called, subject)
-    host = compile_program(host_program(program, inputs, outputs, late, compiled))
+    host = compile_program(with_undo(host_program(program, inputs, outputs, late, compiled)))
 
     def run(*values: Any) -> Sequence[Any]:
         with torch.no_grad():

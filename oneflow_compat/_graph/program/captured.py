@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,9 @@ class Effects:
     # optimizer state that the capture created. It is removed if the first run fails, and if the only run of a
     # program changed nothing, so that the next call creates it again
     created_state: tuple[OptimizerState | GroupOption, ...] = ()
+    # puts the attributes back that build() changed, and says whether it changed any.
+    # It is empty after the first run
+    undo: list[Callable[[], bool]] = field(default_factory=list)
     schedulers: tuple[Any, ...] = ()  # of torch, or with the same step()
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
@@ -91,6 +94,14 @@ class Effects:
         """Remove the optimizer state that the capture created, before a run has changed it."""
         for location in self.created_state:
             location.remove(live)
+
+    def undo_capture(self, live: LiveState) -> bool:
+        """Take back what the capture changed, before a run. Return whether it had changed attributes."""
+        self.remove_created_state(live)
+        has_changed = False
+        while self.undo:
+            has_changed |= self.undo.pop()()
+        return has_changed
 
 
 @dataclass(frozen=True, eq=False)

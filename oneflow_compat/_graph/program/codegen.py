@@ -6,6 +6,7 @@ literals and one-line comments become code here.
 
 from __future__ import annotations
 
+import functools
 import keyword
 import math
 import operator
@@ -180,25 +181,98 @@ def compile_program(
 
 def _body(program: PrintableProgram, names: _Names, labels: Labels | None) -> Iterator[str]:
     """Yield the statements of the function."""
-    dies, current = _last_uses(program.graph), None
+    log = next((node for node in program.graph.nodes if node.meta.get("undo_log")), None)
+    statements = _statements(program, names, labels)
+    if log is None:
+        for _, lines in statements:
+            yield from lines
+    else:
+        yield from _transaction(list(statements), log, names)
+
+
+def _statements(
+    program: PrintableProgram, names: _Names, labels: Labels | None
+) -> Iterator[tuple[torch.fx.Node, list[str]]]:
+    """Yield (node, its statements)."""
+    dies, current, keeps = _last_uses(program.graph), None, False
     for node in program.graph.nodes:
         if node.op == "placeholder":
             continue
         if node.op == "output":
-            yield _return(node, names)
+            yield node, [_return(node, names)]
             continue
+        lines = []
         if labels and node.op == "call_function" and node.target is not operator.getitem:
             label = labels(program, node)
             if label != current:
                 current = label
-                yield f"__enter({current!r})"
+                lines.append(f"__enter({current!r})")
+        keeps = keeps or type(node.meta.get("commit")) is int  # what is left may need all variables
         statement = _statement(node, names, program.constants)
-        yield statement
-        dead = [n.name for n in dies.get(node, ())]
+        lines.append(statement)
+        dead = [n.name for n in dies.get(node, ()) if not n.meta.get("undo_log")]
         if not node.users and not statement.startswith("#") and _assigns(statement):
             dead.append(node.name)
-        if dead:
-            yield "del " + ", ".join(dead)
+        if dead and not keeps:
+            lines.append("del " + ", ".join(dead))
+        yield node, lines
+
+
+def _transaction(
+    statements: list[tuple[torch.fx.Node, list[str]]], log: torch.fx.Node, names: _Names
+) -> Iterator[str]:
+    """Yield the statements of a program with a log of its writes (see compile/undo_log.py).
+
+    Writes of a commit are numbered by node.meta["commit"]. Each of them extends `done`, and is left out if
+    the rest runs again after a signal. A commit with many writes is marked "held": no signal interrupts it.
+    """
+    done = names.bind("done", None)
+    del names.globals[done]  # it is a local variable
+    yield f"{log.name} = {names.bind('f', log.target)}()"
+    yield f"{done} = {log.name}.done"
+    yield "try:"
+    segments: list[list[str]] = [[]]
+    is_held = False
+    for node, lines in statements:
+        if node is log:
+            continue
+        commit = node.meta.get("commit")
+        if commit == "held":
+            is_held = True
+            segments[-1].append(f"{log.name}.hold()")
+        segments[-1] += lines[:-1] if type(commit) is int else lines
+        if type(commit) is int:
+            segments[-1].append(f"{done}.extend({_mapped(node, names)})")
+            segments.append([f"{node.name} = {done}[{commit}]"] if node.users else [])
+    for segment in segments:
+        yield from _indented(segment)
+    yield "except BaseException:"
+    yield f"    if not {done}: {log.name}.roll_back()"
+    if len(segments) > 2:
+        yield f"    elif len({done}) < {len(segments) - 1}:"
+        yield f"        with {log.name}.finishing():"
+        for position, segment in enumerate(segments[1:-1], 2):
+            yield f"            if len({done}) < {position}:"
+            yield from _indented(segment, 4)
+    yield "    raise"
+    if is_held:
+        yield "finally:"
+        yield f"    {log.name}.release()"
+
+
+def _indented(lines: Iterable[str], levels: int = 1) -> Iterator[str]:
+    return (f"{'    ' * levels}{line}" for line in lines)
+
+
+def _mapped(node: torch.fx.Node, names: _Names) -> str:
+    """Return the code of an iterator that runs one operator, which no signal can interrupt."""
+    function = names.bind("f", _fast(node.target))
+    if any(isinstance(value, torch.fx.Node) for value in node.kwargs.values()):
+        options = ", ".join(f"{k}={_text(v, names)}" for k, v in node.kwargs.items())
+        function = f"{names.bind('f', functools.partial)}({function}, {options})"
+    elif node.kwargs:
+        function = names.bind("f", functools.partial(names.globals[function], **node.kwargs))
+    return f"map({function}, {', '.join(f'({_text(a, names)},)' for a in node.args)})"
 
 
 def _return(node: torch.fx.Node, names: _Names) -> str:

@@ -40,14 +40,6 @@ def silent_writes(program: Program) -> list[int]:
     ]
 
 
-def written_before_the_last_check(program: Program) -> list[int]:
-    """Return the indices of the slots that are written before the last branch check."""
-    aten, nodes = torch.ops.aten, list(program.graph.nodes)
-    last = max((i for i, n in enumerate(nodes) if n.target is aten._assert_async.msg), default=0)
-    written = written_inputs(nodes[:last])
-    return [i for i, node in enumerate(program.placeholders) if node in written]
-
-
 def written_inputs(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
     """Return the placeholders that the nodes write, with views followed to their base."""
     return {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
+from ..._signals import held
 from ..call.branches import BranchTaken, with_branches
 from ..call.checks import with_checks
 from ..call.epilogue import Epilogue
@@ -86,6 +87,7 @@ class LoadedProgram:
         self.backend = "aten" if has_unchecked_index(program.graph) else backend
         # (index among the flattened arguments, slot) of each argument
         self.args = [(s.location.index, s) for s in program.slots if isinstance(s.location, Argument)]
+        self.writes_arguments = any(slot.written for _, slot in self.args)
         dimensions = program.dimensions
         self._serves_sizes = dimensions and dimensions.compile(with_strides=False)
         self._strides = dimensions and dimensions.compile_strides()
@@ -207,7 +209,7 @@ class LoadedProgram:
 
     def _with_branches(self, run: CompiledFunction) -> CompiledFunction:
         run = with_checks(self.program, run)
-        return with_branches(self.program, run) if checks_branches(self.program.graph) else run
+        return with_branches(run) if checks_branches(self.program.graph) else run
 
     def read(self, key: str, tensor: torch.Tensor) -> None:
         """Use this tensor for the key from now on."""
@@ -289,14 +291,17 @@ class LoadedGraph:
     def _ran(
         self, loaded: LoadedProgram, values: tuple[Any, ...], leaves: Sequence[Any], placed: Sequence[Any]
     ) -> Any:
-        out = loaded.run(values)
-        for index, slot in loaded.args:
-            argument, used = leaves[index], placed[index]
-            if slot.written and used is not argument:
-                argument.detach().copy_(used)
-        for schedule in self._schedules:
-            self._state.update(schedule.next())
-        return out
+        if not loaded.writes_arguments and not self._schedules:
+            return loaded.run(values)
+        with held():  # no signal comes between the run and what belongs to it
+            out = loaded.run(values)
+            for index, slot in loaded.args:
+                argument, used = leaves[index], placed[index]
+                if slot.written and used is not argument:
+                    argument.detach().copy_(used)
+            for schedule in self._schedules:
+                self._state.update(schedule.next())
+            return out
 
     def warm_up(self) -> None:
         """Run the first program once on zeros."""

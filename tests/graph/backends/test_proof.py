@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import oneflow.nn as nn
+from oneflow._graph.compile.copies import CallState
 from oneflow._graph.compile.inductor import compiler
 from oneflow._graph.compile.proof import proof as proofs
 from oneflow._graph.compile.proof import records
-from oneflow._graph.compile.proof.copies import CallState
 from oneflow._graph.compile.proof.transfer import read_inputs, write_inputs
 from oneflow._graph.program.program import written_args
 

@@ -26,7 +26,7 @@ _MISSING = object()
 _OF_LIBRARIES = ("torch", "oneflow")
 
 
-def forget(undo: Callable[[], None]) -> None:
+def forget(undo: Callable[[], object]) -> None:
     """Take `undo` out of the log, where an interrupt may have left it or not."""
     with contextlib.suppress(ValueError):
         _log.remove(undo)

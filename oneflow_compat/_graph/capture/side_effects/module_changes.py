@@ -42,34 +42,14 @@ class _Before:
     contents: dict[Any, Any]  # attribute -> snapshot of its list or dict
 
 
-class ModuleChanges:
-    """Put buffers and attributes back that build() bound to symbolic tensors, and say what the program must
-    do instead.
+class Snapshot:
+    """Modules, and the object that build() belongs to, as they were before build()."""
 
-    If a real tensor of the same shape and dtype was there before, the program copies the new value into it.
-    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run,
-    and so are numbers and flags. A value made of constants only is a cache, unless a state dict would hold
-    it: build() makes it again.
-    """
-
-    def __init__(self, modules: Any, owner: Any, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.roots = [*(module for _, module in modules), *([owner] if owner is not None else [])]
+    def __init__(self) -> None:
         self.before: dict[int, _Before] = {}  # by the id of its owner
-        self.stores: list[Any] = []  # (container, key, value with symbolic tensors)
         self.children: list[Any] = []  # (module, its child modules before build())
-        self.late: set[Any] = set()  # (id(container), key) of `stores` that hold objects build() created
-
-    def __enter__(self) -> Any:
-        log(self.restore_everything)
-        for owner in self.roots:
-            self.add(owner)
-        return self
-
-    @property
-    def owners(self) -> list[Any]:
-        """The modules that build() used, and the object that build() belongs to."""
-        return [before.owner for before in self.before.values()]
+        self.late: set[Any] = set()  # (id(container), key) that hold objects build() created
+        self.has_restored = False  # whether something had changed
 
     def add(self, owner: Any) -> None:
         """Remember a module, or the object that build() belongs to, as it is now."""
@@ -84,6 +64,85 @@ class ModuleChanges:
         # the children of a ScriptModule cannot be changed
         if isinstance(owner, torch.nn.Module) and isinstance(owner._modules, dict):
             self.children.append((owner, dict(owner._modules)))
+
+    def restore_everything(self) -> bool:
+        """Put everything back, after an error. Return whether something had changed."""
+        self.has_restored = False
+        self.restore(everything=True)
+        return self.has_restored
+
+    def restore(self, everything: bool = False) -> None:
+        """Take symbolic values out of modules and objects.
+
+        `everything`: put numbers and flags back as well, after an error.
+        """
+        for before in self.before.values():
+            self._restore_entries(before.owner.__dict__, before.attributes, _INTERNAL, everything)
+            if isinstance(before.owner, torch.nn.Module):
+                self._restore_entries(before.owner._buffers, before.buffers, (), everything)
+            for key, contents in before.contents.items():
+                self.has_restored |= put_back(before.attributes[key], contents, everything)
+        for owner, children in self.children:
+            self._restore_children(owner._modules, children, everything)
+
+    def _restore_entries(self, now: Any, before: Any, skipped: Any, everything: Any) -> None:
+        if everything and isinstance(now, dict):
+            missing = {k: v for k, v in before.items() if k not in now}
+            self.has_restored |= bool(missing)
+            now.update(missing)
+        for key in list(now.keys()):
+            if key in skipped:
+                continue
+            is_symbolic = holds_symbols(now[key]) or (id(now), key) in self.late
+            if key not in before:
+                if everything or is_symbolic:
+                    self.has_restored = True
+                    del now[key]
+                continue
+            old = before[key]
+            if is_symbolic or now[key] is not old and (everything or isinstance(old, torch.Tensor)):
+                self.has_restored = True
+                now[key] = old
+
+    def _restore_children(self, now: Any, before: Any, everything: Any) -> None:
+        if everything and now != before:
+            self.has_restored = True
+            now.clear()
+            now.update(before)
+        for key in [k for k in now if (id(now), k) in self.late]:
+            if key in before:
+                now[key] = before[key]
+            else:
+                del now[key]
+
+
+class ModuleChanges:
+    """Put buffers and attributes back that build() bound to symbolic tensors, and say what the program must
+    do instead.
+
+    If a real tensor of the same shape and dtype was there before, the program copies the new value into it.
+    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run,
+    and so are numbers and flags. A value made of constants only is a cache, unless a state dict would hold
+    it: build() makes it again.
+    """
+
+    def __init__(self, modules: Any, owner: Any, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.roots = [*(module for _, module in modules), *([owner] if owner is not None else [])]
+        self.snapshot = Snapshot()
+        self.before, self.add, self.restore = self.snapshot.before, self.snapshot.add, self.snapshot.restore
+        self.stores: list[Any] = []  # (container, key, value with symbolic tensors)
+
+    def __enter__(self) -> Any:
+        log(self.snapshot.restore_everything)
+        for owner in self.roots:
+            self.add(owner)
+        return self
+
+    @property
+    def owners(self) -> list[Any]:
+        """The modules that build() used, and the object that build() belongs to."""
+        return [before.owner for before in self.before.values()]
 
     def changes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Return [(old real tensor, new tensor)] to copy, and fill `stores`.
@@ -168,7 +227,7 @@ class ModuleChanges:
                 if created not in stored_objects:
                     self.stores.extend(entries)
             stored_objects.update(symbols)
-            self.late.add((id(container), key))
+            self.snapshot.late.add((id(container), key))
             if not holds_symbols(value):  # else it is stored already
                 self.stores.append((container, key, value))
 
@@ -192,7 +251,7 @@ class ModuleChanges:
 
     def _bound(self) -> Iterator[Any]:
         """Yield (container, key, value) of attributes and modules that build() put into existing modules."""
-        for owner, children in self.children:
+        for owner, children in self.snapshot.children:
             yield from ((owner._modules, k, v) for k, v in owner._modules.items() if v is not children.get(k))
         for before in self.before.values():
             attributes = before.owner.__dict__
@@ -223,49 +282,7 @@ class ModuleChanges:
 
     def __exit__(self, error_class: Any, *error: Any) -> None:
         self.restore(error_class is not None)
-        forget(self.restore_everything)
-
-    def restore_everything(self) -> None:
-        self.restore(everything=True)
-
-    def restore(self, everything: bool = False) -> None:
-        """Take symbolic values out of modules and objects.
-
-        `everything`: put numbers and flags back as well, after an error.
-        """
-        for before in self.before.values():
-            self._restore_entries(before.owner.__dict__, before.attributes, _INTERNAL, everything)
-            if isinstance(before.owner, torch.nn.Module):
-                self._restore_entries(before.owner._buffers, before.buffers, (), everything)
-            for key, contents in before.contents.items():
-                put_back(before.attributes[key], contents, everything)
-        for owner, children in self.children:
-            self._restore_children(owner._modules, children, everything)
-
-    def _restore_entries(self, now: Any, before: Any, skipped: Any, everything: Any) -> None:
-        if everything and isinstance(now, dict):
-            now.update({k: v for k, v in before.items() if k not in now})
-        for key in list(now.keys()):
-            if key in skipped:
-                continue
-            is_symbolic = holds_symbols(now[key]) or (id(now), key) in self.late
-            if key not in before:
-                if everything or is_symbolic:
-                    del now[key]
-                continue
-            old = before[key]
-            if is_symbolic or now[key] is not old and (everything or isinstance(old, torch.Tensor)):
-                now[key] = old
-
-    def _restore_children(self, now: Any, before: Any, everything: Any) -> None:
-        if everything and now != before:
-            now.clear()
-            now.update(before)
-        for key in [k for k in now if (id(now), k) in self.late]:
-            if key in before:
-                now[key] = before[key]
-            else:
-                del now[key]
+        forget(self.snapshot.restore_everything)
 
 
 def with_own_memory(leaves: Iterable[Any], used_memories: set[int]) -> list[Any]:
@@ -413,16 +430,25 @@ def compare(now: Any, copied: Any, differs: Callable[..., Any], depth: int = 0) 
             differs(now, key, old, new)
 
 
-def put_back(now: Any, copied: Any, everything: bool) -> None:
-    """Give lists and dicts that hold symbols, or all of them, their elements of the snapshot."""
+def put_back(now: Any, copied: Any, everything: bool) -> bool:
+    """Give lists and dicts that hold symbols, or all of them, their elements of the snapshot.
+
+    Return whether something had changed.
+    """
     if type(now) not in (list, dict) or copied is now:
-        return
-    if everything or holds_symbols(now):
-        old = [(k, v) for k, (v, _) in _items(copied)]
+        return False
+    old = [(k, v) for k, (v, _) in _items(copied)]
+    has_changed = not _are_identical(_items(now), old)
+    if has_changed and (everything or holds_symbols(now)):
         if type(now) is dict:
             now.clear()
             now.update(old)
         else:
             now[:] = [v for _, v in old]
     for _, (value, inner) in _items(copied):
-        put_back(value, inner, everything)
+        has_changed |= put_back(value, inner, everything)
+    return has_changed
+
+
+def _are_identical(now: list[Any], old: list[Any]) -> bool:
+    return len(now) == len(old) and all(k == l and v is w for (k, v), (l, w) in zip(now, old))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Graph
 
+from ...._signals import error_of_handler, run_waiting_handlers
 from ...config import Config
 from ...garbage_collection import rare_collection
 from ...program.codegen import compile_program
@@ -254,8 +255,9 @@ def _compiled(
             warnings.simplefilter("ignore", category)
         try:
             return _compile(module, infos, chosen)
-        except Exception:
-            if not chosen.get("cpp_wrapper") or "cpp_wrapper" in options:
+        except Exception as error:
+            is_own_choice = chosen.get("cpp_wrapper") and "cpp_wrapper" not in options
+            if not is_own_choice or error_of_handler(error) is not None:
                 raise
             # operators that can only be called from Python
             return _compile(module, infos, {**chosen, "cpp_wrapper": False})
@@ -410,6 +412,7 @@ class _Functional(torch.fx.Interpreter):
     """
 
     def run_node(self, node: Node) -> Any:
+        run_waiting_handlers()
         if node.target in _BATCH_NORMS and _writes_statistics(node):
             return _batch_norm(node.target, *self.fetch_args_kwargs_from_env(node)[0])
         if (without_write := _form_without_write(node)) is not None:

@@ -18,7 +18,7 @@ import torch.fx
 from ...config import Config
 from ...program.operators import has_collectives
 from ...program.program import CompiledFunction, Program, is_view, roots, written_args
-from ...program.random_functions import replays_random_numbers
+from ...program.random_functions import replays_random_numbers, samples
 from ...program.writes import first_of_update
 from .. import aten
 from ..notices import Announcement
@@ -146,6 +146,8 @@ def _call(
         return False
     function = proved(_with_input_layouts(compiled, [info.stride for info in infos]), subject)
     call = graph.call_function(function, tuple(copies[n] for n in inputs))
+    call.meta["writes"] = [i for i, n in enumerate(inputs) if _base(n) in _bases_written(run)]
+    call.meta["samples"] = any(samples(n.target) for n in run)
     for i, node in enumerate(outputs):
         copies[node] = graph.call_function(operator.getitem, (call, i))
         copies[node].meta.update(node.meta)

@@ -20,7 +20,8 @@ from ...program.guards.dimension_guards import DimensionGuards
 from ...program.locations import Argument
 from ...program.operators import facts_of
 from ...program.program import Program, roots
-from ...program.writes import first_of_update
+from ...program.random_functions import samples
+from ...program.writes import first_of_update, written_inputs
 
 if TYPE_CHECKING:
     from torch.fx import Graph
@@ -191,6 +192,11 @@ def host_program(
             copies[node] = graph.node_copy(node)
     call = graph.call_function(function, tuple(copies[n] for n in inputs))
     call.meta["phase"] = "compiled"
+    computed = [n for n in program.graph.nodes if n.op == "call_function" and n not in late]
+    written = written_inputs(computed)
+    call.meta["writes"] = [i for i, n in enumerate(inputs) if n in written]
+    call.meta["region"] = computed
+    call.meta["samples"] = any(samples(n.target) for n in computed)
     for i, node in enumerate(outputs):
         copies[node] = graph.call_function(operator.getitem, (call, i))
         if layouts[i] is not None and _has_other_gaps(node.meta["tensor"], layouts[i]):

@@ -11,6 +11,7 @@ from unittest import mock
 import sympy
 import torch
 
+from ...._signals import run_waiting_handlers
 from .equal_kernels import equal_kernels
 from .fake_tensor_updates import updates_of_changed_nodes
 from .plain_trees import plain_trees
@@ -140,6 +141,7 @@ def _kernels_of_failed_fusions() -> Iterator[None]:
         return fits
 
     def codegen_once(self: Any, nodes: Any) -> None:
+        run_waiting_handlers()  # of signals; compiling takes long
         self.in_place_before = in_place(self)
         proxy = kept.pop(tuple(nodes), None)
         if proxy is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from .copies import CallState
+from ..copies import CallState
 from .proof import compared
 from .runs import Reference
 

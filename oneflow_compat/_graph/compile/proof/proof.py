@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .copies import CallState, copy_size, generator_states, have_equal_bits, set_generator_states
+from ..copies import CallState, copy_size, generator_states, have_equal_bits, set_generator_states
 from .memory import available
 from .runs import Reference
 from .verdict import TRIALS, Evidence, Judgement, judge

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ...errors import user_location
 from .. import compiling
 from ..call_wrapper import OUT_OF_BOUNDS
+from ..copies import generator_states, set_generator_states
 from . import records
-from .copies import generator_states, set_generator_states
 from .first_difference import CompilePrefix, described, first_difference
 from .proof import Proof, compared
 from .runs import Reference

@@ -15,7 +15,7 @@ from torch.fx.node import map_aggregate, map_arg
 from ...program.codegen import compile_program
 from ...program.program import is_view, roots, written_args
 from ...program.random_functions import samples
-from .copies import mapped
+from ..copies import mapped
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node

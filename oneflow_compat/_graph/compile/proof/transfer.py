@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from .copies import bytes_at, ranges
+from ..copies import bytes_at, ranges
 
 _ALIGNMENT = 64  # bytes, of each range of memory in the file
 

@@ -33,7 +33,7 @@ class CallState:
         """Write the copies back into the tensors of the call, and restore the generators."""
         for i, copy in self.copies.items():
             if not have_equal_bits(self.values[i], copy):
-                _whole(self.values[i]).copy_(_whole(copy))
+                whole(self.values[i]).copy_(whole(copy))
         set_generator_states(self.generators)
 
 
@@ -116,7 +116,7 @@ def bytes_at(value: torch.Tensor, start: int, count: int) -> torch.Tensor:
     return view.set_(storage, first, (count,), (1,))
 
 
-def _whole(value: torch.Tensor) -> torch.Tensor:
+def whole(value: torch.Tensor) -> torch.Tensor:
     """Return a view of a tensor's elements in which each element of memory occurs once."""
     for dim, (size, step) in enumerate(zip(value.shape, value.stride())):
         if step == 0 and size > 1:
