@@ -93,6 +93,17 @@ def lost(call: str, error: BaseException) -> CollectiveError:
     return CollectiveError(state.broken)
 
 
+def failed_alone(call: str, failure: BaseException) -> None:
+    """Mark the ranks as out of step, because this rank raised while the others wait for its data."""
+    cause = (
+        f"rank {_processes.get_rank()} raised {_first_line(failure)} in {call}, and the others waited for its"
+        " data"
+    )
+    with contextlib.suppress(Exception):
+        store().compare_set(f"{NOTES}/cause", "", cause)
+    break_off(cause, call)
+
+
 def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
 

@@ -14,6 +14,9 @@ import torch
 from torch._C import _is_any_autocast_enabled
 
 from .._errors import OneFlowError
+from .._global.collectives import report_failure
+from .._global.marks import OfSeveralRanks, several
+from .agreement import agreed_on, captured_by_all, compare_captures
 from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
 from .assumptions import Assumptions
 from .branch_search import MAX_BRANCHED
@@ -23,6 +26,7 @@ from .call.module_modes import ModeNotice
 from .call.validity import VALUES
 from .capture.build import check_leaves
 from .capture.patches.patching import answered_in_build
+from .capture.state_map import resolve
 from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
@@ -30,7 +34,7 @@ from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_mode, report_repeated
 from .program import passes
-from .program.pytree import tree_flatten
+from .program.pytree import tree_flatten, tree_leaves
 from .signature import signature, with_autocast
 
 if TYPE_CHECKING:
@@ -80,8 +84,10 @@ class Engine:
                     # the branches after this one may differ now, so they are dropped
                     assumptions.branches = {**dict(branches[: taken.index]), branch: not outcome}
                 entry, values = self.find(args, kwargs)
-        except Exception:
+        except Exception as error:
             assumptions.branches = before
+            if entry.shared is not None:
+                report_failure(f"graph {self.name}", error)
             raise
         raise OneFlowError(
             f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; build() has"
@@ -93,20 +99,42 @@ class Engine:
         return self.find(args, kwargs)[0].program
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
-        """Return the entry that serves this call, captured if there is none, and the values of its slots."""
+        """Return the entry that serves this call, captured if there is none, and the values of its slots.
+
+        If the call involves other ranks, every rank finds the same program, or every rank raises.
+        """
+        found = self._cached(args, kwargs)
+        if found is None:
+            if not several():
+                return self._capture(args, kwargs)
+            if not self._is_shared(args, kwargs):
+                return self._capture_unshared(args, kwargs)
+        elif found[0].shared is None:
+            return found
+        agreed = agreed_on(self.name, found, args, kwargs)
+        return agreed if agreed is not None else self._capture_by_all(found, args, kwargs)
+
+    def _cached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
+        """Return the entry in the cache that serves this call, and the values of its slots, or None."""
         last = self._last
         if last is not None and not kwargs and last.is_alike(args):
             if not self.assumptions.branches and not _is_any_autocast_enabled():
                 values = last.prologue.run(args)
                 if values is not None:
                     return last, values
+        fitting = self._fitting(*_key_and_leaves(args, kwargs))
+        if fitting is not None and fitting[0] is not self._last:
+            return self._move_to_front(fitting)
+        return fitting
+
+    def _capture(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], anew: bool = False
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Capture a program for this call. `anew`: even if one in the cache serves it."""
         key, leaves = _key_and_leaves(args, kwargs)
-        fitting = self._fitting(key, leaves)
-        if fitting is not None:
-            return fitting if fitting[0] is self._last else self._move_to_front(fitting)
         with compiling:
-            fitting = self._fitting(key, leaves)  # another thread may have added one meanwhile
-            if fitting is not None:
+            fitting = None if anew else self._fitting(key, leaves)
+            if fitting is not None:  # another thread has added one meanwhile
                 return self._move_to_front(fitting)
             variants = self._variants(key)
             if variants:
@@ -117,6 +145,58 @@ class Engine:
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
                 entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(leaves)
+
+    def _capture_by_all(
+        self, found: tuple[Entry, tuple[Any, ...]] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Capture a program on every rank, because some rank has none; it replaces the one found here.
+
+        If the ranks differ, every rank raises and keeps what it had.
+        """
+        before = self._last
+        captured = captured_by_all(
+            self.name, lambda: self._capture(args, kwargs, anew=True), lambda: self._discard(before)
+        )
+        if found is not None:
+            self._remove(found[0])
+        return captured
+
+    def _capture_unshared(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Capture a program of local tensors. If it calls collectives itself, the ranks compare it."""
+        before = self._last
+        found = self._capture(args, kwargs)
+        if found[0].shared is not None:
+            try:
+                compare_captures(self.name, found)
+            except BaseException:
+                self._discard(before)
+                raise
+        return found
+
+    def _discard(self, before: Entry | None) -> None:
+        """Remove the entry that was captured after `before`, and the state that its capture created."""
+        entry = self._last
+        if entry is not None and entry is not before:
+            entry.effects.remove_created_state(entry.live)
+            self._remove(entry)
+            self._last = before
+
+    def _remove(self, entry: Entry) -> None:
+        variants = self._entries.get(entry.key, [])
+        if entry in variants:
+            variants.remove(entry)
+            if not variants:
+                del self._entries[entry.key]
+
+    def _is_shared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call without a program involves other ranks: its arguments or its state are global."""
+        if self._last is not None and self._last.shared is not None:
+            return True
+        modules = resolve(self.definition.modules).values()
+        state = [[*module.parameters(), *module.buffers()] for module in modules]
+        return any(isinstance(leaf, OfSeveralRanks) for leaf in tree_leaves((args, kwargs, state)))
 
     def _fitting(self, key: Signature, leaves: Sequence[Any]) -> tuple[Entry, tuple[Any, ...]] | None:
         """Return the entry that serves the call, and the values of its slots, or None."""

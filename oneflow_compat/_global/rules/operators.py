@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh
 
-from .. import collectives, failures, zero
+from .. import call_log, collectives, failures, zero
 from ..global_dtensor import GlobalDTensor
 from ..global_mode import outside_mode
 from ..mesh import counters, group_of_mesh, sent
@@ -49,8 +49,17 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         failures.check_sound(str(func))
     mesh = _first_mesh(args)
     before = mesh and sent(mesh)
+    log = call_log.current()
     try:
-        out = _compute(MEMORY_FLAGS.get(func, func), args, kwargs)
+        if log is None:
+            out = _compute(MEMORY_FLAGS.get(func, func), args, kwargs)
+        else:
+            arguments = (*args, *kwargs.values())
+            out = log.record(
+                func._schema.name.partition("::")[2] + "." + func._overloadname,
+                arguments,
+                lambda: _compute(MEMORY_FLAGS.get(func, func), args, kwargs),
+            )
         if func.is_view:
             views.remember(func, args, kwargs, out)
         for t in written_tensors(func, args, kwargs):

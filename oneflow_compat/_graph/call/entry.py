@@ -11,6 +11,7 @@ import torch
 from ..._global.program_results import without_subclasses
 from ..observe import alike_test, unknown
 from ..program.captured import Captured
+from ..program.locations import GroupOption
 from ..program.program import CompiledFunction, Program
 from ..program.symbolic import Branch, checks_branches
 from .branches import BranchTaken, with_branches
@@ -29,7 +30,8 @@ class Entry:
     def __init__(self, key: Hashable, captured: Captured, run: CompiledFunction) -> None:
         self.key = key
         self.program, self.effects, self.guards = captured.program, captured.effects, captured.guards
-        self.live = captured.live
+        self.live, self.shared = captured.live, captured.shared
+        self.number_slots = number_slots(self.program)
         self.compiled = run
         self.run = _prepared(captured, run)
         self.validity = Validity(captured)
@@ -97,6 +99,15 @@ class Entry:
         if self.guards.serves_one_call:
             self.validity.dead = True
         return self.epilogue(values, outputs, args, kwargs)
+
+
+def number_slots(program: Program) -> tuple[int, ...]:
+    """Return the indices of the slots whose values are numbers: options, and counters of optimizers."""
+    return tuple(
+        i
+        for i, slot in enumerate(program.slots)
+        if slot.shape is None or slot.shape == () and isinstance(slot.location, GroupOption)
+    )
 
 
 def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:
