@@ -138,18 +138,46 @@ def nested() -> Iterator[None]:
         state.nested -= 1
 
 
-def compare(call: str, *integers: int) -> list[list[int]] | None:
-    """Compare integers between the ranks. Return None if they are equal, else the integers of each rank.
+class RanksDiffer(Exception):
+    """The ranks sent different integers to a comparison. `integers` has those of each rank."""
+
+    def __init__(self, integers: list[list[int]]) -> None:
+        super().__init__("the ranks differ")
+        self.integers = integers
+
+
+def compare(call: str, *integers: int) -> None:
+    """Compare integers between the ranks. Raise RanksDiffer on every rank if they differ.
 
     Every rank raises if a rank makes another call. Nothing is compared inside another collective call, or if
     ONEFLOW_CHECK_COLLECTIVES=0.
     """
+    begin_comparison(call, *integers)
+    end_comparison()
+
+
+def begin_comparison(call: str, *integers: int) -> None:
+    """Begin compare(). The next call of end_comparison(), which a program makes, ends it."""
     if state.nested or not _env.is_set("ONEFLOW_CHECK_COLLECTIVES"):
-        return None
-    request = Request(call)
+        return
+    request, own = Request(call), current()
     request.own_integers = integers
-    _exchange(request, None)
-    return None if all(row == request.integers[0] for row in request.integers) else request.integers
+    check_sound(call)
+    try:
+        own.pending = request, _sent_header(own, request, None)
+    except Exception as error:
+        raise lost(call, error) if is_lost(error) else error from error
+
+
+def end_comparison() -> None:
+    """End the comparison that has begun, if there is one."""
+    if state.pending is None:
+        return
+    request, work = state.pending
+    state.pending = None
+    _settle(request, None, lambda: _received(state, request, None, work))
+    if any(row != request.integers[0] for row in request.integers):
+        raise RanksDiffer(request.integers)
 
 
 def report_failure(call: str, failure: Exception) -> None:
@@ -173,8 +201,18 @@ def _exchange(request: Request, failure: Exception | None, limit: datetime.timed
     """
     state = _current_or(failure)
     check_sound(request.call)
+    _settle(request, failure, lambda: _headers(state, request, failure, limit), limit)
+
+
+def _settle(
+    request: Request,
+    failure: Exception | None,
+    exchange: Callable[[], tuple[list[list[int]], list[Any]]],
+    limit: datetime.timedelta | None = None,
+) -> None:
+    """Wait for an exchange, and raise what the ranks said."""
     try:
-        headers, objects = _headers(state, request, failure, limit)
+        headers, objects = exchange()
     except BaseException as error:
         if isinstance(error, Exception) and not is_lost(error):
             raise
@@ -210,15 +248,19 @@ def _current_or(failure: Exception | None) -> State:
 def _headers(
     state: State, request: Request, failure: Exception | None, limit: datetime.timedelta | None
 ) -> tuple[list[list[int]], list[Any]]:
-    """Exchange and return the headers of all ranks, and their objects if a rank has any.
+    """Exchange and return the headers of all ranks, and their objects if a rank has any."""
+    if state.pending is not None:  # the call that began it was interrupted
+        with contextlib.suppress(RanksDiffer):
+            end_comparison()
+    return _received(state, request, failure, _sent_header(state, request, failure), limit)
 
-    An object is (the description of the call, the error, the message).
-    """
-    description = str(request)
+
+def _sent_header(state: State, request: Request, failure: Exception | None) -> Any:
+    """Send the header of this rank; return the work to wait for."""
     with immediately(), torch.no_grad():
         group = _control(state)
         row = [
-            digest_of(request.call if failure else description),
+            digest_of(request.call if failure else str(request)),
             failure is not None,
             failure is not None or request.own_message is not None,
             len(request.own_integers),
@@ -230,15 +272,29 @@ def _headers(
                 f"{request.call}: a tensor of {len(request.own_integers)} dimensions is too large to exchange"
             )
         state.header.numpy()[: len(row)] = row
-        work = group.allgather([state.headers], [state.header])  # dist.all_gather takes 80 microseconds more
+        # dist.all_gather takes 80 microseconds more
+        return group.allgather([state.headers], [state.header])
+
+
+def _received(
+    state: State,
+    request: Request,
+    failure: Exception | None,
+    work: Any,
+    limit: datetime.timedelta | None = None,
+) -> tuple[list[list[int]], list[Any]]:
+    """Wait for the headers of all ranks. Return them, and the objects of all ranks if a rank has any.
+
+    An object is (the description of the call, the error, the message).
+    """
+    with immediately(), torch.no_grad():
         work.wait() if limit is None else work.wait(limit)
         headers = state.rows.tolist()
         objects: list[Any] = []
         if len({h[0] for h in headers}) > 1 or any(h[2] for h in headers):
             objects = [None] * len(headers)
-            dist.all_gather_object(
-                objects, (description, failure and _as_text(failure), request.own_message), group=group
-            )
+            own = str(request), failure and _as_text(failure), request.own_message
+            dist.all_gather_object(objects, own, group=state.control)
     return headers, objects
 
 

@@ -39,6 +39,7 @@ class State:
         self.headers: Any = None  # of all ranks, the rows of `rows`
         self.rows: Any = None
         self.exchanges = 0  # how many exchanges have ended
+        self.pending: Any = None  # (request, work) of an exchange that was begun and not yet ended
         self.groups: list[Any] = []
         self.meshes: list[Any] = []  # the ranks of each mesh, in the order of creation on all ranks
         self.history = [0] * MESHES

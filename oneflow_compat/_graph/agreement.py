@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._global.collectives import checking, compare, digest_of, raised_by_all
+from .._global.collectives import RanksDiffer, begin_comparison, checking, compare, digest_of, raised_by_all
 from .._global.failures import names
 from .._global.marks import OfSeveralRanks
 from .._global.process_group import CollectiveError
@@ -40,21 +40,32 @@ class CallFacts:
     numbers: tuple[tuple[str, str], ...]
 
 
-def agreed_on(name: str, found: Found | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found | None:
-    """Return `found` if every rank runs the same program, or None if every rank has to capture one.
+def agree(
+    name: str, found: Found | None, args: tuple[Any, ...], kwargs: dict[str, Any], is_run: bool
+) -> None:
+    """Compare the program that serves a call with those of the ranks. Raise RanksDiffer if they differ.
 
-    Raise CollectiveError on every rank if the ranks differ.
+    `is_run`: the program runs next. If it can, it computes during the exchange. It raises RanksDiffer itself
+    before it sends data or changes anything.
     """
-    call = f"graph {name}"
     header = (_NO_PROGRAM, 0, 0) if found is None else _header(found, args, kwargs)
-    headers = compare(call, *header)
-    if headers is None:
-        return found
-    if any(program == _NO_PROGRAM for program, _, _ in headers):
-        return None
-    assert found is not None  # every rank has a program
-    _raise_difference(call, CallFacts(found[0].shared, _sizes(args, kwargs), _numbers(found)))
-    return found
+    if found is not None and is_run and found[0].waits_for_ranks:
+        begin_comparison(_call(name), *header)
+    else:
+        compare(_call(name), *header)
+
+
+def raise_difference(
+    name: str, found: Found | None, args: tuple[Any, ...], kwargs: dict[str, Any], differ: RanksDiffer
+) -> None:
+    """Raise what every rank raises, unless every rank has to capture because some have no program."""
+    if found is None or any(program == _NO_PROGRAM for program, _, _ in differ.integers):
+        return
+    _raise_difference(_call(name), CallFacts(found[0].shared, _sizes(args, kwargs), _numbers(found)))
+
+
+def _call(name: str) -> str:
+    return f"graph {name}"
 
 
 def captured_by_all(name: str, capture: Callable[[], Found], discard: Callable[[], None]) -> Found:
@@ -77,7 +88,9 @@ def compare_captures(name: str, found: Found) -> None:
     """Raise CollectiveError on every rank unless the ranks captured the same program for the same numbers."""
     entry, call = found[0], f"the capture of graph {name}"
     header = _digest(entry), 0, _hash(_values_of_numbers(found))
-    if compare(call, *header) is not None:
+    try:
+        compare(call, *header)
+    except RanksDiffer:
         _raise_difference(call, CallFacts(entry.shared, (), _numbers(found)))
 
 

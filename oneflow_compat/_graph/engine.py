@@ -14,9 +14,9 @@ import torch
 from torch._C import _is_any_autocast_enabled
 
 from .._errors import OneFlowError
-from .._global.collectives import report_failure
+from .._global.collectives import RanksDiffer, report_failure
 from .._global.marks import OfSeveralRanks, several
-from .agreement import agreed_on, captured_by_all, compare_captures
+from .agreement import agree, captured_by_all, compare_captures, raise_difference
 from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
 from .assumptions import Assumptions
 from .branch_search import MAX_BRANCHED
@@ -68,7 +68,7 @@ class Engine:
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        entry, values = self.find(args, kwargs)
+        entry, values = self.find(args, kwargs, is_run=True)
         assumptions = self.assumptions
         before = assumptions.branches
         if self._mode_notice is not None and self._mode_notice.changed():
@@ -83,7 +83,10 @@ class Engine:
                     branch, outcome = branches[taken.index]
                     # the branches after this one may differ now, so they are dropped
                     assumptions.branches = {**dict(branches[: taken.index]), branch: not outcome}
-                entry, values = self.find(args, kwargs)
+                except RanksDiffer as differ:
+                    entry, values = self._settled(differ, (entry, values), args, kwargs)
+                    continue
+                entry, values = self.find(args, kwargs, is_run=True)
         except Exception as error:
             assumptions.branches = before
             if entry.shared is not None:
@@ -98,10 +101,13 @@ class Engine:
         """Capture and compile for these arguments without running. Returns the Program."""
         return self.find(args, kwargs)[0].program
 
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
+    def find(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], is_run: bool = False
+    ) -> tuple[Entry, tuple[Any, ...]]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots.
 
-        If the call involves other ranks, every rank finds the same program, or every rank raises.
+        If the call involves other ranks, every rank finds the same program, or every rank raises. `is_run`:
+        the entry is called next, and may compute while the ranks exchange what they found.
         """
         found = self._cached(args, kwargs)
         if found is None:
@@ -111,8 +117,22 @@ class Engine:
                 return self._capture_unshared(args, kwargs)
         elif found[0].shared is None:
             return found
-        agreed = agreed_on(self.name, found, args, kwargs)
-        return agreed if agreed is not None else self._capture_by_all(found, args, kwargs)
+        try:
+            agree(self.name, found, args, kwargs, is_run)
+        except RanksDiffer as differ:
+            return self._settled(differ, found, args, kwargs)
+        return found if found is not None else self._capture_by_all(None, args, kwargs)
+
+    def _settled(
+        self,
+        differ: RanksDiffer,
+        found: tuple[Entry, tuple[Any, ...]] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Return a program that every rank has captured, if some rank had none, or raise on every rank."""
+        raise_difference(self.name, found, args, kwargs, differ)
+        return self._capture_by_all(found, args, kwargs)
 
     def _cached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
         """Return the entry in the cache that serves this call, and the values of its slots, or None."""

@@ -32,6 +32,8 @@ class Entry:
         self.program, self.effects, self.guards = captured.program, captured.effects, captured.guards
         self.live, self.shared = captured.live, captured.shared
         self.number_slots = number_slots(self.program)
+        # whether the program ends a comparison of the ranks before its first lasting effect
+        self.waits_for_ranks = getattr(run, "waits_for_ranks", False)
         self.compiled = run
         self.run = _prepared(captured, run)
         self.validity = Validity(captured)
