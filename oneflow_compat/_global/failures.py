@@ -50,18 +50,22 @@ def check_sound(call: str) -> None:
 def transfer(call: str) -> Iterator[None]:
     """Surround communication between ranks.
 
-    A timeout or a lost connection becomes an error that names the call and the missing ranks.
+    A timeout or a lost connection becomes an error that names the call and the missing ranks. Inside another
+    transfer, the outer call is named.
     """
     check_sound(call)
+    state.transfers += 1
     try:
         yield
     except Exception as error:
-        if is_lost(error):
+        if state.transfers == 1 and is_lost(error):
             raise lost(call, error) from error
         raise
     except BaseException as interruption:
         lost(call, interruption)
         raise
+    finally:
+        state.transfers -= 1
 
 
 def is_lost(error: BaseException) -> bool:

@@ -149,7 +149,8 @@ class GlobalDTensor(ReadableTensor, torch.Tensor):
             and grad._of_sbp != zero.sharded_sbp(self)
             and not grad.requires_grad
         ):
-            grad = redistribute(grad, self._of_placement, zero.sharded_sbp(self))
+            with transfer("Tensor.grad"):
+                grad = redistribute(grad, self._of_placement, zero.sharded_sbp(self))
             _descriptor("grad").__set__(self, grad)
         return grad
 
@@ -232,7 +233,9 @@ def redistribute(tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP) -> Gl
         return from_full(full_tensor(tensor), placement, nd_sbp)
     if list(tensor.placements) == targets:
         return GlobalDTensor(tensor._dtensor)
-    return wrap_shard(redistributed_shard(tensor._dtensor, targets), mesh, targets, tensor.shape)
+    with transfer("to_global"):
+        shard = redistributed_shard(tensor._dtensor, targets)
+    return wrap_shard(shard, mesh, targets, tensor.shape)
 
 
 class _Move(torch.autograd.Function):

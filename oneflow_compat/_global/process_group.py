@@ -35,6 +35,7 @@ class State:
         self.control: Any = None  # the group that exchanges headers
         self.broken: str | None = None  # why no later collective call can be trusted
         self.nested = 0  # depth of blocks whose calls are not checked
+        self.transfers = 0  # depth of blocks in transfer(); the outer one names the call
         self.header: Any = None  # of this rank
         self.headers: Any = None  # of all ranks, the rows of `rows`
         self.rows: Any = None

@@ -49,10 +49,11 @@ def agree(
     before it sends data or changes anything.
     """
     header = (_NO_PROGRAM, 0, 0) if found is None else _header(found, args, kwargs)
+    call = _call(name) if is_run else f"the compilation of graph {name}"
     if found is not None and is_run and found[0].waits_for_ranks:
-        begin_comparison(_call(name), *header)
+        begin_comparison(call, *header)
     else:
-        compare(_call(name), *header)
+        compare(call, *header)
 
 
 def raise_difference(

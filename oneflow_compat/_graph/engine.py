@@ -15,7 +15,7 @@ from torch._C import _is_any_autocast_enabled
 
 from .._errors import OneFlowError
 from .._global.collectives import RanksDiffer, report_failure
-from .._global.marks import OfSeveralRanks, several
+from .._global.marks import several
 from .agreement import agree, captured_by_all, compare_captures, raise_difference
 from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
 from .assumptions import Assumptions
@@ -26,7 +26,6 @@ from .call.module_modes import ModeNotice
 from .call.validity import VALUES
 from .capture.build import check_leaves
 from .capture.patches.patching import answered_in_build
-from .capture.state_map import resolve
 from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
@@ -34,7 +33,7 @@ from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_mode, report_repeated
 from .program import passes
-from .program.pytree import tree_flatten, tree_leaves
+from .program.pytree import tree_flatten
 from .signature import signature, with_autocast
 
 if TYPE_CHECKING:
@@ -214,9 +213,7 @@ class Engine:
         """Whether a call without a program involves other ranks: its arguments or its state are global."""
         if self._last is not None and self._last.shared is not None:
             return True
-        modules = resolve(self.definition.modules).values()
-        state = [[*module.parameters(), *module.buffers()] for module in modules]
-        return any(isinstance(leaf, OfSeveralRanks) for leaf in tree_leaves((args, kwargs, state)))
+        return self.definition.involves_ranks(args, kwargs)
 
     def _fitting(self, key: Signature, leaves: Sequence[Any]) -> tuple[Entry, tuple[Any, ...]] | None:
         """Return the entry that serves the call, and the values of its slots, or None."""

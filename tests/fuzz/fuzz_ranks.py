@@ -26,6 +26,7 @@ import torch
 import torch._dynamo
 import torch.distributed as dist
 import torch.distributed.tensor
+import rank_differences  # noqa: F401  (adds its programs)
 from rank_programs import ENTRIES, Program, UserError, programs
 
 import oneflow as flow
@@ -254,6 +255,7 @@ def main():
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--seeds", default="0:1", help="first:last of the seeds")
     parser.add_argument("--only", nargs="*", default=[], help="programs, as save/raises, or entry points")
+    parser.add_argument("--differences", action="store_true", help="the programs of rank_differences.py")
     parser.add_argument("--corpus", action="store_true", help="the few programs of the default test suite")
     parser.add_argument("--at-once", type=int, default=4, help="how many programs run at a time")
     parser.add_argument(
@@ -266,6 +268,7 @@ def main():
         n
         for n in programs()
         if (not options.corpus or n in CORPUS)
+        and (not options.differences or ENTRIES[n.split("/")[0]][0].kinds == ("disagrees",))
         and (not options.only or n in options.only or n.split("/")[0] in options.only)
     ]
     end = time.monotonic() + options.seconds

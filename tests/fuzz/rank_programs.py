@@ -55,11 +55,11 @@ class Program:
 ENTRIES: dict = {}  # name -> (function, the ways in which one rank can differ, what the error names)
 
 
-def entry(*ways, named, first=False, apart=False):
+def entry(*ways, named, first=False, apart=False, kinds=KINDS):
     """`first`: the call communicates the first time only. `apart`: ranks that disagree are out of step."""
 
     def add(function):
-        function.first, function.apart = first, apart
+        function.first, function.apart, function.kinds = first, apart, kinds
         ENTRIES[function.__name__] = (function, ways, named)
         return function
 
@@ -382,7 +382,7 @@ ENTRIES["to_global"] = ENTRIES.pop("to_global_")
 
 def programs():
     """The names "entry/kind" of all programs."""
-    for name, (_, ways, _) in ENTRIES.items():
-        for kind in KINDS:
+    for name, (function, ways, _) in ENTRIES.items():
+        for kind in function.kinds:
             if kind not in ("raises", "disagrees") or {"raises": "bad", "disagrees": "other"}[kind] in ways:
                 yield f"{name}/{kind}"

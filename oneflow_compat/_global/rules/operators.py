@@ -19,6 +19,7 @@ from .. import call_log, collectives, failures, zero
 from ..global_dtensor import GlobalDTensor
 from ..global_mode import outside_mode
 from ..mesh import counters, group_of_mesh, sent
+from ..process_group import state
 from . import adjustments, families, partial_results, views
 from .adjustments import OperatorCall
 from .dtensor_results import divides_integers, has_dtensor_strategy, has_long_search
@@ -50,6 +51,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     mesh = _first_mesh(args)
     before = mesh and sent(mesh)
     log = call_log.current()
+    state.transfers += 1
     try:
         if log is None:
             out = _compute(MEMORY_FLAGS.get(func, func), args, kwargs)
@@ -65,9 +67,11 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for t in written_tensors(func, args, kwargs):
             views.write_through(t)
     except RuntimeError as error:
-        if failures.is_lost(error):
+        if failures.is_lost(error) and state.transfers == 1:
             raise failures.lost(str(func), error) from error
         raise
+    finally:
+        state.transfers -= 1
     if mesh and sent(mesh) != before:
         collectives.note(counters[mesh][0], func._opname)
     return out

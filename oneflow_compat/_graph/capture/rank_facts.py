@@ -59,7 +59,9 @@ def note_state(capture: CaptureInterface, inputs: Iterable[Any], names: Iterable
     """Add the options of the program, its global arguments and its global state to the log of a capture."""
     log = capture.recorder.calls
     for option in _OPTIONS:
-        log.add_fact(f"the option {option} = {getattr(capture.config, option)!r}")
+        value = getattr(capture.config, option)
+        value = "aten" if value == "auto" else value  # collectives run on aten then
+        log.add_fact(f"the option {option} = {value!r}")
     for name, value in zip(names, inputs):
         if isinstance(value, OfSeveralRanks):
             log.add_argument(value, name)

@@ -36,7 +36,7 @@ from .patches.recurrent_layers import whole_layers
 from .rank_facts import call_log, note_collective
 from .results.fake_results import Results
 from .results.meta_kernels import new_fake
-from .results.refusals import name_dtype, refuse, refuse_marker, refuse_sparse_count
+from .results.refusals import name_dtype, refuse, refuse_collective, refuse_marker, refuse_sparse_count
 from .results.sparse_results import of_any_rows
 from .state_map import memory_layout
 from .values.branch_values import known_shape
@@ -211,6 +211,8 @@ class Recorder(KnownValues, TorchDispatchMode):
             return self._constant(args[0])
         if self.unfolds and communicates(func):
             note_collective(self.calls, func, args)
+        elif self.unfolds and func.namespace == "c10d":
+            refuse_collective(func)
         return self._record(func, args, kwargs or {})
 
     def _run_unrecorded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
