@@ -1,6 +1,7 @@
 """The programs of fuzz_ranks.py: entry points of collective calls, and the ways in which one rank can differ."""
 
 import os
+import signal
 
 import torch
 import torch._dynamo
@@ -36,6 +37,11 @@ class Program:
         self.sum = self.local.to_global(self.ranks, P)
         self.same = torch.arange(16.0).reshape(4, 4).to_global(self.ranks, B)
         self.layer = nn.Linear(4, 4).to_global(self.ranks, B)
+
+    def end_here(self, tensor):
+        """Kill this rank in the backward pass, when it reaches a tensor."""
+        if self.way == "dies":
+            tensor.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -318,6 +324,40 @@ class Step(nn.Graph):
         loss = self.layer(x).sum()
         loss.backward()
         return loss
+
+
+@entry(named="DistributedDataParallel", kinds=("dies_inside",))
+def backward_of_ddp(p):
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+    x = torch.ones(1, 2, requires_grad=True)
+    p.end_here(x)
+    model(x).sum().backward()
+
+
+@entry(named="to_global", kinds=("dies_inside",))
+def backward_of_a_move(p):
+    x = torch.ones(2, 4, requires_grad=True)
+    y = (x * 1).to_global(p.ranks, B).to_global(sbp=S0)
+    p.end_here(y)
+    (y * y).sum().backward()
+
+
+@entry(named="Tensor.grad", kinds=("dies_inside",))
+def backward_and_grad(p):
+    """The gradient of a copy is a sum over the ranks, which is computed when it is read."""
+    x = torch.ones(2, 4).to_global(p.ranks, B).requires_grad_()
+    y = x.to_local() * 2
+    p.end_here(y)
+    y.sum().backward()
+    x.grad.numpy()
+
+
+@entry(named="", kinds=("dies_inside",))
+def backward_and_clip(p):
+    y = p.layer(p.split)
+    p.end_here(y)
+    y.sum().backward()
+    nn.utils.clip_grad_norm_(p.layer.parameters(), 1.0)
 
 
 @entry("bad", "other", named="")
