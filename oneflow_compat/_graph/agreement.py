@@ -1,10 +1,12 @@
 """The agreement of the ranks on each call of a graph that works on global tensors or calls collectives.
 
-Before such a call runs, the ranks exchange three numbers: the digest of the program that serves the call on
-this rank, the sizes of its global arguments if the program serves many sizes, and the numbers that it reads
-anew in each call, such as learning rates. If they are equal, the call runs. If a rank has no program for the
-call, every rank captures one, and the ranks compare what they captured. If they differ, every rank raises the
-same error before data is sent and before anything changes, so that the ranks stay in step.
+Before such a call runs, the ranks exchange two digests: of the program that serves the call on this rank, and
+of the numbers that it reads anew in each call, such as learning rates. If they are equal, the call runs. If a
+rank has no program for the call, every rank captures one, and the ranks compare what they captured. If they
+differ, every rank raises the same error before data is sent and before anything changes, so that the ranks
+stay in step.
+
+With several ranks, each set of sizes has its own program, so the digest of a program includes the sizes.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from .._global.collectives import RanksDiffer, begin_comparison, checking, compa
 from .._global.failures import names
 from .._global.marks import OfSeveralRanks
 from .._global.process_group import CollectiveError
-from .program.pytree import tree_leaves
 from .program.shared_calls import SharedCalls, first_difference
 
 if TYPE_CHECKING:
     from .call.entry import Entry
 
 _NO_PROGRAM = 0
+_UNSHARED = 1  # a program that takes no part, where those of other ranks do
 _NUMBERS = frozenset([int, float, bool])
 _BITS = 0xFFFFFFFFFFFFFF
 Found = tuple["Entry", tuple[Any, ...]]  # an entry that serves a call, and the values of its slots
@@ -36,19 +38,16 @@ class CallFacts:
     """What a rank says about a call: names and values, which may differ."""
 
     program: SharedCalls | None
-    sizes: tuple[tuple[str, str], ...]
     numbers: tuple[tuple[str, str], ...]
 
 
-def agree(
-    name: str, found: Found | None, args: tuple[Any, ...], kwargs: dict[str, Any], is_run: bool
-) -> None:
+def agree(name: str, found: Found | None, is_run: bool) -> None:
     """Compare the program that serves a call with those of the ranks. Raise RanksDiffer if they differ.
 
     `is_run`: the program runs next. If it can, it computes during the exchange. It raises RanksDiffer itself
     before it sends data or changes anything.
     """
-    header = (_NO_PROGRAM, 0, 0) if found is None else _header(found, args, kwargs)
+    header = (_NO_PROGRAM, 0) if found is None else _header(found)
     call = _call(name) if is_run else f"the compilation of graph {name}"
     if found is not None and is_run and found[0].waits_for_ranks:
         begin_comparison(call, *header)
@@ -56,13 +55,11 @@ def agree(
         compare(call, *header)
 
 
-def raise_difference(
-    name: str, found: Found | None, args: tuple[Any, ...], kwargs: dict[str, Any], differ: RanksDiffer
-) -> None:
+def raise_difference(name: str, found: Found | None, differ: RanksDiffer) -> None:
     """Raise what every rank raises, unless every rank has to capture because some have no program."""
-    if found is None or any(program == _NO_PROGRAM for program, _, _ in differ.integers):
+    if found is None or any(program == _NO_PROGRAM for program, _ in differ.integers):
         return
-    _raise_difference(_call(name), CallFacts(found[0].shared, _sizes(args, kwargs), _numbers(found)))
+    _raise_difference(_call(name), found)
 
 
 def _call(name: str) -> str:
@@ -87,28 +84,16 @@ def captured_by_all(name: str, capture: Callable[[], Found], discard: Callable[[
 
 def compare_captures(name: str, found: Found) -> None:
     """Raise CollectiveError on every rank unless the ranks captured the same program for the same numbers."""
-    entry, call = found[0], f"the capture of graph {name}"
-    header = _digest(entry), 0, _hash(_values_of_numbers(found))
+    call = f"the capture of graph {name}"
     try:
-        compare(call, *header)
+        compare(call, *_header(found))
     except RanksDiffer:
-        _raise_difference(call, CallFacts(entry.shared, (), _numbers(found)))
+        _raise_difference(call, found)
 
 
-def _digest(entry: Entry) -> int:
-    return entry.shared.digest if entry.shared is not None else 1
-
-
-def _header(found: Found, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, int]:
-    entry = found[0]
-    sizes = 0 if entry.program.dimensions is None else _hash(_sizes(args, kwargs))
-    return _digest(entry), sizes, _hash(_values_of_numbers(found))
-
-
-def _sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the shapes of the global arguments."""
-    shards = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, OfSeveralRanks)]
-    return tuple((f"the shape of global argument {i}", str(tuple(t.shape))) for i, t in enumerate(shards))
+def _header(found: Found) -> tuple[int, int]:
+    shared = found[0].shared
+    return shared.digest if shared is not None else _UNSHARED, _hash(_values_of_numbers(found))
 
 
 def _values_of_numbers(found: Found) -> tuple[Any, ...]:
@@ -136,16 +121,15 @@ def _hash(values: tuple[Any, ...]) -> int:
     return digest_of(repr(values))
 
 
-def _raise_difference(call: str, facts: CallFacts) -> None:
+def _raise_difference(call: str, found: Found) -> None:
     """Exchange the facts and raise the error that shows how they differ.
 
     Raise nothing if only their digests differ, as those of two NaN do.
     """
     with checking(call, sends=True) as request:
-        request.send_message(facts)
+        request.send_message(CallFacts(found[0].shared, _numbers(found)))
     everyones: Sequence[CallFacts] = request.messages
     differences = _program_differences([f.program for f in everyones if f.program is not None])
-    differences = differences or _value_differences([dict(f.sizes) for f in everyones])
     differences += _value_differences([dict(f.numbers) for f in everyones])
     if differences:
         raise raised_by_all(

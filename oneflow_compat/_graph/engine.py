@@ -117,7 +117,7 @@ class Engine:
         elif found[0].shared is None:
             return found
         try:
-            agree(self.name, found, args, kwargs, is_run)
+            agree(self.name, found, is_run)
         except RanksDiffer as differ:
             return self._settled(differ, found, args, kwargs)
         return found if found is not None else self._capture_by_all(None, args, kwargs)
@@ -130,7 +130,7 @@ class Engine:
         kwargs: dict[str, Any],
     ) -> tuple[Entry, tuple[Any, ...]]:
         """Return a program that every rank has captured, if some rank had none, or raise on every rank."""
-        raise_difference(self.name, found, args, kwargs, differ)
+        raise_difference(self.name, found, differ)
         return self._capture_by_all(found, args, kwargs)
 
     def _cached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:

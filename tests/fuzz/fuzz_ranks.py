@@ -40,8 +40,7 @@ LIMIT = 30.0 * SCALE + 2 * TIMEOUT  # a rank that lives longer hangs
 CORPUS = (  # in the default test suite, on 2 ranks
     "to_global/raises", "to_global/disagrees", "move/disagrees", "module/disagrees", "save/raises", "save_folder/disagrees", "load/raises",
     "all_reduce/disagrees", "scatter/raises", "numpy/skips", "graph/raises", "cumsum/disagrees", "matmul/dies", "matmul/late", "ddp/disagrees", "partial_fc/raises",
-    "graph/skips", "numpy/disagrees", "ones/disagrees", "a_number/disagrees", "a_branch_at_first/disagrees", "a_frozen_parameter/disagrees", "option_lr_of_SGD/disagrees", "a_size_seen_before/disagrees",
-    "a_size_of_one_program/disagrees", "an_error_in_a_later_build/disagrees", "an_error_in_the_run/disagrees", "a_state_of_another_shape/disagrees",
+    "graph/skips", "numpy/disagrees", "ones/disagrees", "a_number/disagrees", "a_branch_at_first/disagrees", "a_frozen_parameter/disagrees", "option_lr_of_SGD/disagrees", "a_size_seen_before/disagrees", "an_error_in_a_later_build/disagrees", "an_error_in_the_run/disagrees", "a_state_of_another_shape/disagrees",
     "the_rate_of_data_parallel/disagrees", "an_sbp/disagrees", "backward_of_ddp/dies_inside", "backward_of_a_move/dies_inside", "backward_and_grad/dies_inside",
 )  # fmt: skip
 

@@ -308,7 +308,6 @@ def rows(p, count):
 
 argument("a_size_seen_before", lambda p: (rows(p, 2),), lambda p: (rows(p, 3),), True)
 argument("a_new_size", lambda p: (rows(p, 2),), lambda p: (rows(p, 3),), False)
-argument("a_size_of_one_program", lambda p: (rows(p, 2),), lambda p: (rows(p, 3),), True, configure=lambda config: config.dynamic({"x": [0]}))  # fmt: skip
 argument("the_sbp_of_an_argument", lambda p: (p.same,), lambda p: (p.same.to_global(sbp=S1),), False)
 argument("the_sbp_seen_before", lambda p: (p.same,), lambda p: (p.same.to_global(sbp=S0),), True)
 argument("the_dtype_of_an_argument", lambda p: (p.same,), lambda p: (p.same.double(),), False, lambda g, x: plain(g, x.float()))  # fmt: skip
