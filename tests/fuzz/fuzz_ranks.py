@@ -61,7 +61,7 @@ def run_rank(name, failing, before, death, folder, report):
         result.update(
             error=type(error).__name__,
             text=str(error),
-            seconds=time.monotonic() - start,
+            seconds=program.seconds if program.seconds is not None else time.monotonic() - start,
             trace=traceback.format_exc()[-3000:],
         )
     program.way, start = "good", time.monotonic()

@@ -4,6 +4,7 @@ Each program yields up to three calls of a graph: one that all ranks make alike,
 raise on every rank, and one after the difference is gone, which has to work. `None` leaves a call out.
 """
 
+import time
 import types
 
 import torch
@@ -65,11 +66,12 @@ def run(p, calls):
     for _ in range(2 if before else 0):
         call(*before)
     different = next(calls)
-    error = None
+    error, start = None, time.monotonic()
     try:
         call(*different)
     except Exception as raised:
         error = raised
+    p.seconds = time.monotonic() - start
     after = next(calls)
     if after:
         call(*after)

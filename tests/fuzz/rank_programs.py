@@ -31,6 +31,7 @@ class Program:
             folder,
             "good",
         )
+        self.seconds = None  # of the failing call, if the program makes others as well
         self.ranks = flow.placement.all("cpu")
         self.local = torch.arange(8.0).reshape(2, 4) + self.rank
         self.split = self.local.to_global(self.ranks, S0)
