@@ -50,18 +50,22 @@ def check_sound(call: str) -> None:
 def transfer(call: str) -> Iterator[None]:
     """Surround communication between ranks.
 
-    A timeout or a lost connection becomes an error that names the call and the missing ranks.
+    A timeout or a lost connection becomes an error that names the call and the missing ranks. Inside another
+    transfer, the outer call is named.
     """
     check_sound(call)
+    state.transfers += 1
     try:
         yield
     except Exception as error:
-        if is_lost(error):
+        if state.transfers == 1 and is_lost(error):
             raise lost(call, error) from error
         raise
     except BaseException as interruption:
         lost(call, interruption)
         raise
+    finally:
+        state.transfers -= 1
 
 
 def is_lost(error: BaseException) -> bool:
@@ -91,6 +95,17 @@ def lost(call: str, error: BaseException) -> CollectiveError:
                 f"{own}; the process that keeps the ranks' notes, rank 0 or the launcher, has ended"
             )
     return CollectiveError(state.broken)
+
+
+def failed_alone(call: str, failure: BaseException) -> None:
+    """Mark the ranks as out of step, because this rank raised while the others wait for its data."""
+    cause = (
+        f"rank {_processes.get_rank()} raised {_first_line(failure)} in {call}, and the others waited for its"
+        " data"
+    )
+    with contextlib.suppress(Exception):
+        store().compare_set(f"{NOTES}/cause", "", cause)
+    break_off(cause, call)
 
 
 def _first_line(error: BaseException) -> str:

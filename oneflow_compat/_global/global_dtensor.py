@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from .. import sbp
 from .._active import capturing
 from . import creation, zero
+from .call_log import recorded
 from .failures import transfer
 from .global_mode import outside_mode
 from .marks import checked_sbp
@@ -148,7 +149,8 @@ class GlobalDTensor(ReadableTensor, torch.Tensor):
             and grad._of_sbp != zero.sharded_sbp(self)
             and not grad.requires_grad
         ):
-            grad = redistribute(grad, self._of_placement, zero.sharded_sbp(self))
+            with transfer("Tensor.grad"):
+                grad = redistribute(grad, self._of_placement, zero.sharded_sbp(self))
             _descriptor("grad").__set__(self, grad)
         return grad
 
@@ -206,6 +208,11 @@ def from_shard(local: torch.Tensor, placement: Placement, nd_sbp: SBP, shape: Se
 
 def from_full(full: torch.Tensor, placement: Placement, nd_sbp: SBP) -> GlobalDTensor:
     """Return the global tensor with the values of a tensor that every rank has."""
+    return _of_full(full, placement, nd_sbp)
+
+
+@recorded("to_global of a value")
+def _of_full(full: torch.Tensor, placement: Placement, nd_sbp: SBP) -> GlobalDTensor:
     mesh, targets = mesh_of(placement), to_torch(nd_sbp)
     return wrap_shard(shard_of(full.detach(), mesh, targets), mesh, targets, full.shape)
 
@@ -218,6 +225,7 @@ def replicate(tensor: torch.Tensor, mesh: DeviceMesh) -> GlobalDTensor:
 
 # --------------------------------------------------------------------------- moving
 @outside_mode
+@recorded("to_global")
 def redistribute(tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP) -> GlobalDTensor:
     """Return the tensor on another placement or with another SBP, outside of autograd."""
     mesh, targets = mesh_of(placement), to_torch(nd_sbp)
@@ -225,7 +233,9 @@ def redistribute(tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP) -> Gl
         return from_full(full_tensor(tensor), placement, nd_sbp)
     if list(tensor.placements) == targets:
         return GlobalDTensor(tensor._dtensor)
-    return wrap_shard(redistributed_shard(tensor._dtensor, targets), mesh, targets, tensor.shape)
+    with transfer("to_global"):
+        shard = redistributed_shard(tensor._dtensor, targets)
+    return wrap_shard(shard, mesh, targets, tensor.shape)
 
 
 class _Move(torch.autograd.Function):
@@ -292,6 +302,7 @@ class _FromLocal(torch.autograd.Function):
         return torch.zeros_like(local) if ctx.copies else local, None, None, None
 
 
+@recorded("to_global", skipped=1)
 def from_local_of_shape(
     local: torch.Tensor, placement: Placement, nd_sbp: SBP, shape: Sequence[int]
 ) -> GlobalDTensor:
@@ -328,6 +339,7 @@ class _ToLocal(torch.autograd.Function):
         return wrap_shard(grad.contiguous(), mesh, swapped, ctx.shape)
 
 
+@recorded("to_local")
 def to_local(tensor: GlobalDTensor) -> torch.Tensor:
     """Return this rank's shard; under broadcast, the gradients of the ranks add up.
 

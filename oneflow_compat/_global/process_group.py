@@ -35,8 +35,12 @@ class State:
         self.control: Any = None  # the group that exchanges headers
         self.broken: str | None = None  # why no later collective call can be trusted
         self.nested = 0  # depth of blocks whose calls are not checked
-        self.header: Any = None
-        self.headers: Any = None
+        self.transfers = 0  # depth of blocks in transfer(); the outer one names the call
+        self.header: Any = None  # of this rank
+        self.headers: Any = None  # of all ranks, the rows of `rows`
+        self.rows: Any = None
+        self.exchanges = 0  # how many exchanges have ended
+        self.pending: Any = None  # (request, work) of an exchange that was begun and not yet ended
         self.groups: list[Any] = []
         self.meshes: list[Any] = []  # the ranks of each mesh, in the order of creation on all ranks
         self.history = [0] * MESHES

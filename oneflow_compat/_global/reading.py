@@ -56,7 +56,7 @@ def full_tensor(tensor: ReadableTensor) -> torch.Tensor:
     mesh = tensor.device_mesh
     world: Any = dist.group.WORLD
     full: torch.Tensor
-    with torch.no_grad():
+    with torch.no_grad(), transfer("Tensor.full_tensor"):
         if is_member(mesh):
             full = tensor._dtensor.full_tensor()
         else:

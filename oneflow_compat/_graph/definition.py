@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .program.pytree import positional_names
+from .._global.marks import OfSeveralRanks
+from .program.pytree import positional_names, tree_leaves
 
 if TYPE_CHECKING:
     import torch
@@ -36,3 +37,12 @@ class GraphDefinition:
     def argument_names(self) -> list[str]:
         """The names of the positional parameters of build()."""
         return positional_names(self.build)
+
+    def involves_ranks(self, *values: Any) -> bool:
+        """Whether the values or the modules have global tensors of several ranks, or are data parallel."""
+        modules = self.modules() if callable(self.modules) else self.modules
+        parts = [part for module in modules.values() for part in module.modules()]
+        state = [[*part._parameters.values(), *part._buffers.values()] for part in parts]
+        return any(getattr(part, "_is_ddp_module", False) for part in parts) or any(
+            isinstance(leaf, OfSeveralRanks) for leaf in tree_leaves((values, state))
+        )

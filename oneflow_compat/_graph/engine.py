@@ -14,7 +14,10 @@ import torch
 from torch._C import _is_any_autocast_enabled
 
 from .._errors import OneFlowError
+from .._global.collectives import RanksDiffer, report_failure
+from .._global.marks import several
 from .._signals import error_of_handler, held, run_waiting_handlers, second_interrupt_acts_at_once
+from .agreement import agree, captured_by_all, compare_captures, raise_difference
 from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
 from .assumptions import Assumptions
 from .branch_search import MAX_BRANCHED
@@ -66,16 +69,18 @@ class Engine:
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        served = self._served(args, kwargs)
-        if served is not None:
-            return self._run(served, args, kwargs)
-        with held():  # a capture and its first run are one step
-            return self._run(self._captured(args, kwargs), args, kwargs)
+        found = self._cached(args, kwargs)
+        if found is None:
+            with held():  # a capture and its first run are one step
+                return self._run(self._agreed(None, args, kwargs, is_run=True), args, kwargs)
+        if found[0].shared is not None:
+            found = self._agreed(found, args, kwargs, is_run=True)
+        return self._run(found, args, kwargs)
 
     def _run(
-        self, served: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, found: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        entry, values = served
+        entry, values = found
         assumptions = self.assumptions
         before = assumptions.branches
         if self._mode_notice is not None and self._mode_notice.changed():
@@ -90,9 +95,17 @@ class Engine:
                     branch, outcome = branches[taken.index]
                     # the branches after this one may differ now, so they are dropped
                     assumptions.branches = {**dict(branches[: taken.index]), branch: not outcome}
-                entry, values = self._served(args, kwargs) or self._captured(args, kwargs)
-        except BaseException:
+                except RanksDiffer as differ:
+                    entry, values = self._settled(differ, (entry, values), args, kwargs)
+                    continue
+                found = self._cached(args, kwargs)
+                if found is None or found[0].shared is not None:
+                    found = self._agreed(found, args, kwargs, is_run=True)
+                entry, values = found
+        except BaseException as error:
             assumptions.branches = before
+            if entry.shared is not None and isinstance(error, Exception):
+                report_failure(f"graph {self.name}", error)
             raise
         raise OneFlowError(
             f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; build() has"
@@ -105,15 +118,49 @@ class Engine:
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
-        served = self._served(args, kwargs)
-        if served is None:
+        found = self._cached(args, kwargs)
+        if found is None or found[0].shared is not None:
             with held():
-                served = self._captured(args, kwargs)
-                served[0].keep_changes()
-        return served
+                found = self._agreed(found, args, kwargs, is_run=False)
+                found[0].keep_changes()
+        return found
 
-    def _served(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
-        """Return the entry that serves this call, and the values of its slots, or None."""
+    def _agreed(
+        self,
+        found: tuple[Entry, tuple[Any, ...]] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        is_run: bool,
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Return what was found in the cache, or capture it.
+
+        If the call involves other ranks, every rank finds the same program, or every rank raises. `is_run`:
+        the entry is called next, and may compute while the ranks exchange what they found.
+        """
+        if found is None:
+            if not several():
+                return self._capture(args, kwargs)
+            if not self._is_shared(args, kwargs):
+                return self._capture_unshared(args, kwargs)
+        try:
+            agree(self.name, found, is_run)
+        except RanksDiffer as differ:
+            return self._settled(differ, found, args, kwargs)
+        return found if found is not None else self._capture_by_all(None, args, kwargs)
+
+    def _settled(
+        self,
+        differ: RanksDiffer,
+        found: tuple[Entry, tuple[Any, ...]] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Return a program that every rank has captured, if some rank had none, or raise on every rank."""
+        raise_difference(self.name, found, differ)
+        return self._capture_by_all(found, args, kwargs)
+
+    def _cached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
+        """Return the entry in the cache that serves this call, and the values of its slots, or None."""
         last = self._last
         if last is not None and not kwargs and last.is_alike(args):
             if not self.assumptions.branches and not _is_any_autocast_enabled():
@@ -121,14 +168,18 @@ class Engine:
                 if values is not None:
                     return last, values
         fitting = self._fitting(*_key_and_leaves(args, kwargs))
-        return fitting if fitting is None or fitting[0] is self._last else self._move_to_front(fitting)
+        if fitting is not None and fitting[0] is not self._last:
+            return self._move_to_front(fitting)
+        return fitting
 
-    def _captured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
-        """Capture the program for a call. Return its entry and the values of its slots."""
+    def _capture(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], anew: bool = False
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Capture a program for this call. `anew`: even if one in the cache serves it."""
         with compiling:
             key, leaves = _key_and_leaves(args, kwargs)
-            fitting = self._fitting(key, leaves)  # another thread may have added one meanwhile
-            if fitting is not None:
+            fitting = None if anew else self._fitting(key, leaves)
+            if fitting is not None:  # another thread has added one meanwhile
                 return self._move_to_front(fitting)
             variants = self._variants(key)
             if variants:
@@ -139,6 +190,56 @@ class Engine:
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
                 entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(leaves)
+
+    def _capture_by_all(
+        self, found: tuple[Entry, tuple[Any, ...]] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Capture a program on every rank, because some rank has none; it replaces the one found here.
+
+        If the ranks differ, every rank raises and keeps what it had.
+        """
+        before = self._last
+        captured = captured_by_all(
+            self.name, lambda: self._capture(args, kwargs, anew=True), lambda: self._discard(before)
+        )
+        if found is not None:
+            self._remove(found[0])
+        return captured
+
+    def _capture_unshared(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Entry, tuple[Any, ...]]:
+        """Capture a program of local tensors. If it calls collectives itself, the ranks compare it."""
+        before = self._last
+        found = self._capture(args, kwargs)
+        if found[0].shared is not None:
+            try:
+                compare_captures(self.name, found)
+            except BaseException:
+                self._discard(before)
+                raise
+        return found
+
+    def _discard(self, before: Entry | None) -> None:
+        """Remove the entry that was captured after `before`, and the state that its capture created."""
+        entry = self._last
+        if entry is not None and entry is not before:
+            entry.undo_capture()
+            self._remove(entry)
+            self._last = before
+
+    def _remove(self, entry: Entry) -> None:
+        variants = self._entries.get(entry.key, [])
+        if entry in variants:
+            variants.remove(entry)
+            if not variants:
+                del self._entries[entry.key]
+
+    def _is_shared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call without a program involves other ranks: its arguments or its state are global."""
+        if self._last is not None and self._last.shared is not None:
+            return True
+        return self.definition.involves_ranks(args, kwargs)
 
     def _fitting(self, key: Signature, leaves: Sequence[Any]) -> tuple[Entry, tuple[Any, ...]] | None:
         """Return the entry that serves the call, and the values of its slots, or None."""

@@ -22,6 +22,7 @@ import traceback
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a process forks only before threads start
 
+import rank_differences  # noqa: F401  (adds its programs)
 import torch
 import torch._dynamo
 import torch.distributed as dist
@@ -39,6 +40,8 @@ LIMIT = 30.0 * SCALE + 2 * TIMEOUT  # a rank that lives longer hangs
 CORPUS = (  # in the default test suite, on 2 ranks
     "to_global/raises", "to_global/disagrees", "move/disagrees", "module/disagrees", "save/raises", "save_folder/disagrees", "load/raises",
     "all_reduce/disagrees", "scatter/raises", "numpy/skips", "graph/raises", "cumsum/disagrees", "matmul/dies", "matmul/late", "ddp/disagrees", "partial_fc/raises",
+    "graph/skips", "numpy/disagrees", "ones/disagrees", "a_number/disagrees", "a_branch_at_first/disagrees", "a_frozen_parameter/disagrees", "option_lr_of_SGD/disagrees", "a_size_seen_before/disagrees", "an_error_in_a_later_build/disagrees", "an_error_in_the_run/disagrees", "a_state_of_another_shape/disagrees",
+    "the_rate_of_data_parallel/disagrees", "an_sbp/disagrees", "backward_of_ddp/dies_inside", "backward_of_a_move/dies_inside", "backward_and_grad/dies_inside",
 )  # fmt: skip
 
 
@@ -47,7 +50,7 @@ def run_rank(name, failing, before, death, folder, report):
     """Run a program as one rank; write what happened to `report`."""
     function, kind = ENTRIES[name.split("/")[0]][0], name.split("/")[1]
     program = Program(folder)
-    if (before or kind in ("dies", "late", "skips")) and not function.first:
+    if (before or kind in ("dies", "dies_inside", "late", "skips")) and not function.first:
         for _ in range(max(before, 1)):
             function(program)
     flow.comm.barrier()
@@ -58,7 +61,7 @@ def run_rank(name, failing, before, death, folder, report):
         result.update(
             error=type(error).__name__,
             text=str(error),
-            seconds=time.monotonic() - start,
+            seconds=program.seconds if program.seconds is not None else time.monotonic() - start,
             trace=traceback.format_exc()[-3000:],
         )
     program.way, start = "good", time.monotonic()
@@ -81,7 +84,7 @@ def act(program, function, kind, death):
         return
     if kind == "late":
         time.sleep(LATE)
-    program.way = {"raises": "bad", "disagrees": "other"}.get(kind, "good")
+    program.way = {"raises": "bad", "disagrees": "other", "dies_inside": "dies"}.get(kind, "good")
     function(program)
 
 
@@ -155,7 +158,7 @@ class Run:
             yield f"rank {rank} hung:\n{self._log(rank)[-2500:]}"
         for rank in set(range(self.world)) - set(hung):
             result = self._report(rank)
-            if kind == "dies" and rank == self.failing:
+            if kind in ("dies", "dies_inside") and rank == self.failing:
                 continue
             if result is None:
                 yield f"rank {rank} ended without a report:\n{self._log(rank)[-2500:]}"
@@ -254,6 +257,7 @@ def main():
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--seeds", default="0:1", help="first:last of the seeds")
     parser.add_argument("--only", nargs="*", default=[], help="programs, as save/raises, or entry points")
+    parser.add_argument("--differences", action="store_true", help="the programs of rank_differences.py")
     parser.add_argument("--corpus", action="store_true", help="the few programs of the default test suite")
     parser.add_argument("--at-once", type=int, default=4, help="how many programs run at a time")
     parser.add_argument(
@@ -266,6 +270,7 @@ def main():
         n
         for n in programs()
         if (not options.corpus or n in CORPUS)
+        and (not options.differences or ENTRIES[n.split("/")[0]][0].kinds == ("disagrees",))
         and (not options.only or n in options.only or n.split("/")[0] in options.only)
     ]
     end = time.monotonic() + options.seconds

@@ -1,6 +1,7 @@
 """The programs of fuzz_ranks.py: entry points of collective calls, and the ways in which one rank can differ."""
 
 import os
+import signal
 
 import torch
 import torch._dynamo
@@ -30,12 +31,18 @@ class Program:
             folder,
             "good",
         )
+        self.seconds = None  # of the failing call, if the program makes others as well
         self.ranks = flow.placement.all("cpu")
         self.local = torch.arange(8.0).reshape(2, 4) + self.rank
         self.split = self.local.to_global(self.ranks, S0)
         self.sum = self.local.to_global(self.ranks, P)
         self.same = torch.arange(16.0).reshape(4, 4).to_global(self.ranks, B)
         self.layer = nn.Linear(4, 4).to_global(self.ranks, B)
+
+    def end_here(self, tensor):
+        """Kill this rank in the backward pass, when it reaches a tensor."""
+        if self.way == "dies":
+            tensor.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -55,11 +62,11 @@ class Program:
 ENTRIES: dict = {}  # name -> (function, the ways in which one rank can differ, what the error names)
 
 
-def entry(*ways, named, first=False, apart=False):
+def entry(*ways, named, first=False, apart=False, kinds=KINDS):
     """`first`: the call communicates the first time only. `apart`: ranks that disagree are out of step."""
 
     def add(function):
-        function.first, function.apart = first, apart
+        function.first, function.apart, function.kinds = first, apart, kinds
         ENTRIES[function.__name__] = (function, ways, named)
         return function
 
@@ -320,6 +327,40 @@ class Step(nn.Graph):
         return loss
 
 
+@entry(named="DistributedDataParallel", kinds=("dies_inside",))
+def backward_of_ddp(p):
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+    x = torch.ones(1, 2, requires_grad=True)
+    p.end_here(x)
+    model(x).sum().backward()
+
+
+@entry(named="to_global", kinds=("dies_inside",))
+def backward_of_a_move(p):
+    x = torch.ones(2, 4, requires_grad=True)
+    y = (x * 1).to_global(p.ranks, B).to_global(sbp=S0)
+    p.end_here(y)
+    (y * y).sum().backward()
+
+
+@entry(named="Tensor.grad", kinds=("dies_inside",))
+def backward_and_grad(p):
+    """The gradient of a copy is a sum over the ranks, which is computed when it is read."""
+    x = torch.ones(2, 4).to_global(p.ranks, B).requires_grad_()
+    y = x.to_local() * 2
+    p.end_here(y)
+    y.sum().backward()
+    x.grad.numpy()
+
+
+@entry(named="", kinds=("dies_inside",))
+def backward_and_clip(p):
+    y = p.layer(p.split)
+    p.end_here(y)
+    y.sum().backward()
+    nn.utils.clip_grad_norm_(p.layer.parameters(), 1.0)
+
+
 @entry("bad", "other", named="")
 def graph(p):
     Step(p)(p.choose(p.split, p.split, p.sum)).numpy()
@@ -382,7 +423,7 @@ ENTRIES["to_global"] = ENTRIES.pop("to_global_")
 
 def programs():
     """The names "entry/kind" of all programs."""
-    for name, (_, ways, _) in ENTRIES.items():
-        for kind in KINDS:
+    for name, (function, ways, _) in ENTRIES.items():
+        for kind in function.kinds:
             if kind not in ("raises", "disagrees") or {"raises": "bad", "disagrees": "other"}[kind] in ways:
                 yield f"{name}/{kind}"

@@ -151,3 +151,44 @@ try:
 except RuntimeError as error:
     assert "total.item()" in str(error)
 comm.barrier()
+
+
+class Averaged(flow.nn.Graph):
+    """A data parallel step: the gradients are means over the ranks, and rank 0's buffers go to all."""
+
+    def __init__(self):
+        super().__init__()
+        net = flow.nn.Sequential(flow.nn.BatchNorm1d(2, affine=False), flow.nn.Linear(2, 1, bias=False))
+        self.net = flow.nn.parallel.DistributedDataParallel(net)
+        self.add_optimizer(flow.optim.SGD(net.parameters(), lr=1.0))
+
+    def build(self, x):
+        loss = self.net[1](x).sum() + self.net(x).sum() * 0
+        loss.backward()
+        return loss
+
+
+step = Averaged()
+norm, linear = step.net._origin
+start = linear.weight.detach().clone()
+norm.running_mean.fill_(float(RANK))
+step(flow.full((2, 2), 1.0 + RANK))
+assert torch.equal(linear.weight, start - 3.0), (start, linear.weight)
+means = [flow.zeros(2), flow.zeros(2)]
+comm.all_gather(means, norm.running_mean)
+assert torch.allclose(torch.stack(means), of([0.1, 0.1], [0.2, 0.2])), means
+
+
+class Gathered(flow.nn.Graph):
+    def build(self, x):
+        received = [torch.empty_like(x), torch.empty_like(x)]
+        torch.distributed.all_gather(received, x)
+        return received[0] + received[1]
+
+
+try:
+    Gathered()(of(1.0))
+    raise AssertionError("a program dropped a collective")
+except RuntimeError as error:
+    assert "collective allgather" in str(error), error
+comm.barrier()

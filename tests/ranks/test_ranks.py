@@ -146,13 +146,15 @@ def test_a_rank_that_never_comes_is_named(monkeypatch):
     launch(2, "a_rank_that_never_comes_is_named")
 
 
-def test_a_failure_on_one_rank_ends_on_every_rank():
-    """A few programs of tests/fuzz/fuzz_ranks.py, whose ranks are forked from one process."""
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_difference_between_ranks_is_an_error_on_every_rank(ranks):
+    """The programs of tests/fuzz/rank_differences.py, whose ranks differ in one fact of a graph."""
     script = os.path.join(FOLDER, "..", "fuzz", "fuzz_ranks.py")
     done = subprocess.run(
-        [sys.executable, script, "--corpus", "--ranks", "2"],
+        [sys.executable, script, "--differences", "--ranks", str(ranks)],
         capture_output=True,
         text=True,
-        timeout=seconds(200),
+        timeout=seconds(1200),
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

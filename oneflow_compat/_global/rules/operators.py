@@ -15,10 +15,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh
 
-from .. import collectives, failures, zero
+from .. import call_log, collectives, failures, zero
 from ..global_dtensor import GlobalDTensor
 from ..global_mode import outside_mode
 from ..mesh import counters, group_of_mesh, sent
+from ..process_group import state
 from . import adjustments, families, partial_results, views
 from .adjustments import OperatorCall
 from .dtensor_results import divides_integers, has_dtensor_strategy, has_long_search
@@ -49,16 +50,28 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         failures.check_sound(str(func))
     mesh = _first_mesh(args)
     before = mesh and sent(mesh)
+    log = call_log.current()
+    state.transfers += 1
     try:
-        out = _compute(MEMORY_FLAGS.get(func, func), args, kwargs)
+        if log is None:
+            out = _compute(MEMORY_FLAGS.get(func, func), args, kwargs)
+        else:
+            arguments = (*args, *kwargs.values())
+            out = log.record(
+                func._schema.name.partition("::")[2] + "." + func._overloadname,
+                arguments,
+                lambda: _compute(MEMORY_FLAGS.get(func, func), args, kwargs),
+            )
         if func.is_view:
             views.remember(func, args, kwargs, out)
         for t in written_tensors(func, args, kwargs):
             views.write_through(t)
     except RuntimeError as error:
-        if failures.is_lost(error):
+        if failures.is_lost(error) and state.transfers == 1:
             raise failures.lost(str(func), error) from error
         raise
+    finally:
+        state.transfers -= 1
     if mesh and sent(mesh) != before:
         collectives.note(counters[mesh][0], func._opname)
     return out

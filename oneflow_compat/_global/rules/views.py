@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..failures import transfer
 from ..marks import OfSeveralRanks
 from ..mesh import is_member
 from ..shards import shard_of
@@ -74,7 +75,8 @@ def refresh(copy: Any) -> None:
 
 
 def _all_of(base: Any) -> torch.Tensor:
-    full: torch.Tensor = base._dtensor.full_tensor()
+    with transfer("a view of a global tensor"):
+        full: torch.Tensor = base._dtensor.full_tensor()
     return full.contiguous() if base.is_contiguous() else full
 
 

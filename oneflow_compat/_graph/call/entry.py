@@ -12,6 +12,7 @@ from ..._global.program_results import without_subclasses
 from ..._signals import held
 from ..observe import alike_test, unknown
 from ..program.captured import Captured
+from ..program.locations import GroupOption
 from ..program.program import CompiledFunction, Program
 from ..program.symbolic import Branch, checks_branches
 from .branches import with_branches
@@ -30,7 +31,10 @@ class Entry:
     def __init__(self, key: Hashable, captured: Captured, run: CompiledFunction) -> None:
         self.key = key
         self.program, self.effects, self.guards = captured.program, captured.effects, captured.guards
-        self.live = captured.live
+        self.live, self.shared = captured.live, captured.shared
+        self.number_slots = number_slots(self.program)
+        # whether the program ends a comparison of the ranks before its first lasting effect
+        self.waits_for_ranks = getattr(run, "waits_for_ranks", False)
         self.compiled = run
         self.run = _prepared(captured, run)
         self.validity = Validity(captured)
@@ -118,6 +122,15 @@ class Entry:
     def keep_changes(self) -> None:
         """Keep the attributes that the capture changed."""
         self.effects.undo.clear()
+
+
+def number_slots(program: Program) -> tuple[int, ...]:
+    """Return the indices of the slots whose values are numbers: options, and counters of optimizers."""
+    return tuple(
+        i
+        for i, slot in enumerate(program.slots)
+        if slot.shape is None or slot.shape == () and isinstance(slot.location, GroupOption)
+    )
 
 
 def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._active import STATE, capturing
-from ..._global.marks import OfSeveralRanks, is_global
+from ..._global.marks import OfSeveralRanks, is_global, several
 from ..._global.tensor import memory_of
 from ..._signals import second_interrupt_acts_at_once
 from ..errors import CaptureError, inside_another
@@ -23,6 +23,7 @@ from .outputs import Outputs, outputs_of
 from .patches.patching import everything_undone, undone
 from .patches.random_state import warned_of_python_samples
 from .patches.torch_patches import autograd_of_capture, capture_patches
+from .rank_facts import note_state, shared_calls
 from .recorder import Recorder
 from .side_effects.caller_tensors import keep_callers_values, warn_of_kept_values
 from .side_effects.module_changes import ModuleChanges, memories
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ..assumptions import Assumptions
     from ..config import Config
     from ..definition import GraphDefinition
+    from ..observe.guards.python_guards import PythonGuards
     from ..program.locations import GroupOption, LiveState
     from ..program.symbolic import Branch
     from .interfaces import LossFactor
@@ -200,6 +202,8 @@ class Capture:
     def _record(self, inputs: list[Any], early: StateMap, modules: ModuleChanges) -> Results:
         """Run build(), then record what it left in modules, and the update; return its flat results."""
         self._report_unfollowed(self.reads.note_arguments(inputs))
+        if several():
+            note_state(self, inputs, self._argument_names())
         with self.reads:
             results = self._build(inputs)
         check_results(results)
@@ -218,7 +222,7 @@ class Capture:
 
     def _finish_reads(self, inputs: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
-        self.python_values = self.reads.finish(replayed, self.assumptions.modes)
+        self.python_values: PythonGuards = self.reads.finish(replayed, self.assumptions.modes)
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
         self.python_values.keep_settings(self.settings)
         self._report_unfollowed(self.python_values.unfollowed)
@@ -320,7 +324,8 @@ class Capture:
             dimensions=recorder.dynamic.guards() if recorder.dynamic is not None else None,
         )
         guards = self._guards(free_index, *shared_memory(self, program))
-        return Captured(program, self._effects(outputs), guards, self.state.live(free))
+        shared = shared_calls(recorder.calls, results.leaves)
+        return Captured(program, self._effects(outputs), guards, self.state.live(free), shared)
 
     def _effects(self, outputs: Outputs) -> Effects:
         update = self.update

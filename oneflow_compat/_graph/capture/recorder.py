@@ -28,14 +28,15 @@ from ..errors import CaptureError, user_location
 from ..program import node_editing
 from ..program.guards.scalar_guards import Condition
 from ..program.live_numbers import live_number
-from ..program.operators import ASSERTIONS, facts_of, written_argument, written_returns
+from ..program.operators import ASSERTIONS, communicates, facts_of, written_argument, written_returns
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .interfaces import Lifted, RecordedTensor
 from .patches.recurrent_layers import whole_layers
+from .rank_facts import call_log, note_collective
 from .results.fake_results import Results
 from .results.meta_kernels import new_fake
-from .results.refusals import name_dtype, refuse, refuse_marker, refuse_sparse_count
+from .results.refusals import name_dtype, refuse, refuse_collective, refuse_marker, refuse_sparse_count
 from .results.sparse_results import of_any_rows
 from .state_map import memory_layout
 from .values.branch_values import known_shape
@@ -88,6 +89,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.on_lift: Callable[[torch.Tensor], None] | None = None  # called with each real tensor lifted
         # the results of operators, see side_effects/survivors.py
         self.fakes: list[weakref.ref[RecordedTensor]] = []
+        self.calls = call_log(self)  # what the ranks compare
         self._first: Node | None = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
@@ -208,6 +210,10 @@ class Recorder(KnownValues, TorchDispatchMode):
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if facts.lifts and not isinstance(args[0], RecordedTensor):
             return self._constant(args[0])
+        if self.unfolds and communicates(func):
+            note_collective(self.calls, func, args)
+        elif self.unfolds and func.namespace == "c10d":
+            refuse_collective(func)
         out = None
         for call in calls_of_apart(func, args, kwargs or {}):
             out = self._record(func, *call)
@@ -437,6 +443,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             tensors.clear()
         self.constants = {}  # a program keeps the dict itself
         self.on_lift = None
+        del self.calls  # its functions refer to this object
         for node in self.graph.find_nodes(op="placeholder"):
             node.meta.pop("value", None)
 

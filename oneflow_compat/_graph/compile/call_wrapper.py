@@ -9,7 +9,9 @@ import torch
 from torch.profiler import record_function
 
 from ..._errors import IndexOutOfBounds
+from ..._global.collectives import end_comparison
 from ..program.codegen import compile_program
+from ..program.operators import has_collectives
 from ..program.program import Program
 from .undo import with_undo
 
@@ -32,7 +34,8 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
     """
     program = with_undo(host())
     named: list[CompiledFunction] = []
-    function = compile_program(program)
+    gate = end_comparison if has_collectives(program.graph) else None
+    function = compile_program(program, gate=gate)
     guard: Any = torch._C._AutoDispatchBelowAutograd
     profiling = torch._C._autograd._profiler_enabled
     if sparse := any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes):
@@ -42,7 +45,7 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
         keep = guard()  # operators skip autograd while this object lives
         try:
             if profiling():
-                return _in_regions(host, named, values)
+                return _in_regions(host, gate, named, values)
             return function(*values)
         except RuntimeError as error:
             eager_error = _error_of_eager_mode(program.name, str(error))
@@ -57,6 +60,7 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
     elif sparse:
         run = torch.no_grad()(run)
     run.inner = function  # type: ignore[attr-defined]
+    run.waits_for_ranks = gate is not None  # type: ignore[attr-defined]
     return run
 
 
@@ -85,10 +89,13 @@ def _is_sparse(info: TensorInfo | None) -> bool:
 
 
 def _in_regions(
-    host: Callable[[], Program], named: list[CompiledFunction], values: tuple[Any, ...]
+    host: Callable[[], Program],
+    gate: Callable[[], None] | None,
+    named: list[CompiledFunction],
+    values: tuple[Any, ...],
 ) -> Sequence[Any]:
     if not named:
-        named.append(compile_program(with_undo(host()), labels=_labels))
+        named.append(compile_program(with_undo(host()), labels=_labels, gate=gate))
     regions = _Regions()
     try:
         return named[0](regions.enter, *values)

@@ -11,6 +11,7 @@ from torch.utils._pytree import TreeSpec
 from .guards.argument_facts import ArgumentFact
 from .locations import Container, GroupOption, LiveState, OptimizerState, StateEntry
 from .program import Program
+from .shared_calls import SharedCalls
 from .symbolic import Branch
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class Captured:
     effects: Effects
     guards: Guards
     live: LiveState
+    shared: SharedCalls | None = None  # what the ranks compare, if global tensors or collectives are involved
 
     def with_program(self, program: Program) -> Captured:
         """Return this capture with a rewritten program."""

@@ -18,6 +18,8 @@ import torch
 import torch.fx
 from torch._prims_common import suggest_memory_format
 
+from .operators import first_lasting
+
 if TYPE_CHECKING:
     from torch.fx.node import Argument as FxArgument
     from torch.fx.node import Target
@@ -161,16 +163,19 @@ def compile_program(
     program: PrintableProgram,
     function_name: str = "program",
     labels: Labels | None = None,
+    gate: Callable[[], None] | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a Python function that takes the slots in order and returns a tuple.
 
     The function drops dead variables at once. With `labels(program, node)`, it takes a callable as an
     additional leading argument, and calls it with the new labels before each node where the labels change.
+    It calls `gate` before the first operator that has an effect outside of the function.
     """
     names = _Names(program.graph)
     params = ["__enter"] if labels else []
     params += [node.name for node in program.graph.nodes if node.op == "placeholder"]
-    body = "".join(f"    {line}\n" for line in _body(program, names, labels))
+    gated = (first_lasting(program.graph), names.bind("g", gate)) if gate is not None else None
+    body = "".join(f"    {line}\n" for line in _body(program, names, labels, gated))
     code = f"def {function_name}({', '.join(params)}):\n{body}"
     scope = dict(names.globals)
     exec(compile(code, f"<{program.name}>", "exec"), scope)
@@ -179,10 +184,15 @@ def compile_program(
     return function
 
 
-def _body(program: PrintableProgram, names: _Names, labels: Labels | None) -> Iterator[str]:
-    """Yield the statements of the function."""
+def _body(
+    program: PrintableProgram,
+    names: _Names,
+    labels: Labels | None,
+    gated: tuple[torch.fx.Node, str] | None,
+) -> Iterator[str]:
+    """Yield the statements of the function. `gated`: a node, and the name of a function called before it."""
     log = next((node for node in program.graph.nodes if node.meta.get("undo_log")), None)
-    statements = _statements(program, names, labels)
+    statements = _statements(program, names, labels, gated)
     if log is None:
         for _, lines in statements:
             yield from lines
@@ -191,17 +201,20 @@ def _body(program: PrintableProgram, names: _Names, labels: Labels | None) -> It
 
 
 def _statements(
-    program: PrintableProgram, names: _Names, labels: Labels | None
+    program: PrintableProgram,
+    names: _Names,
+    labels: Labels | None,
+    gated: tuple[torch.fx.Node, str] | None,
 ) -> Iterator[tuple[torch.fx.Node, list[str]]]:
     """Yield (node, its statements)."""
     dies, current, keeps = _last_uses(program.graph), None, False
     for node in program.graph.nodes:
+        lines = [f"{gated[1]}()"] if gated is not None and node is gated[0] else []
         if node.op == "placeholder":
             continue
         if node.op == "output":
-            yield node, [_return(node, names)]
+            yield node, [*lines, _return(node, names)]
             continue
-        lines = []
         if labels and node.op == "call_function" and node.target is not operator.getitem:
             label = labels(program, node)
             if label != current:

@@ -7,6 +7,7 @@ backends read their special cases here. The patterns are in passes/patterns.py.
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -267,6 +268,33 @@ def communicates(target: object) -> bool:
 def has_collectives(graph: torch.fx.Graph) -> bool:
     """Whether a node of the graph exchanges data with other ranks."""
     return any(communicates(n.target) for n in graph.nodes)
+
+
+def first_lasting(graph: torch.fx.Graph) -> torch.fx.Node:
+    """Return the first node with an effect outside of the program: it sends, samples or writes.
+
+    If there is none, return the output.
+    """
+    lasting = (
+        node
+        for node in graph.nodes
+        if node.op == "call_function" and _lasts(node.target) and not _only_copies(node)
+    )
+    return next(lasting, graph.output_node())
+
+
+def _only_copies(node: torch.fx.Node) -> bool:
+    """Whether a node copies what an error would restore (compile/undo.py)."""
+    return any(n.meta.get("undo_log") for n in (node, *node.all_input_nodes))
+
+
+def _lasts(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    if schema is None:  # arithmetic and items do not last; a function in Python may do anything
+        return not isinstance(target, types.BuiltinFunctionType)
+    samples = torch.Tag.nondeterministic_seeded in target.tags
+    writes = schema.is_mutable or facts_of(target).written_statistics is not None
+    return communicates(target) or samples or writes
 
 
 # ------ What the schema of an ATen operator says about memory: what it writes, and what its results share

@@ -12,14 +12,10 @@ import torch
 
 from ... import _graph
 from ..._errors import RefusedType, StateError
-from ..._global.collectives import checking
 from ..._global.failures import is_lost, lost
-from ..._global.marks import OfSeveralRanks, several
-from ..._global.tensor import of_several_ranks
 from ..._graph import Config, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained, of_samplers
-from ..._graph.program.pytree import tree_leaves
 from ..._ops.core import get_dialect
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_change, on_stage, rate_log, record
@@ -76,7 +72,6 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             _name=f"{class_name}_{index}",
             config=GraphConfig(options),
             _steps=0,
-            _noted=None,  # the entry of the latest program whose inputs were noted
             _rate_log=None,  # created, or found unnecessary, at the first call
             _calls={},
             _loaded=None,
@@ -187,51 +182,16 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             log = self.__dict__["_rate_log"] = rate_log(self)
         rate = log and log.rate()
         engine = self._engine
-        if engine._last is None and several():
-            self._compile_together(args, kwargs)
         try:
             out = engine(*args, **kwargs)
         except RuntimeError as error:
             if is_lost(error):
                 raise lost(f"graph {self._name}", error) from error
             raise
-        if engine._last is not self._noted:
-            self.__dict__["_noted"] = engine._last
-            if several():
-                self._note_inputs(args, kwargs)
         self.__dict__["_steps"] += 1
         if log:
             log.write(rate)
         return out
-
-    def _compile_together(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compile the first program.
-
-        With global tensors of several ranks, build() and the compiler succeed on every rank, or all raise.
-        """
-        tensors = tree_leaves(
-            (args, kwargs, [[*b._origin.parameters(), *b._origin.buffers()] for b in self._blocks.values()])
-        )
-        if any(isinstance(t, OfSeveralRanks) for t in tensors):
-            with checking(f"the first call of graph {self._name}") as request:
-                request.must_match(inputs=self._form_of(args, kwargs))
-                self._engine.compile(*args, **kwargs)
-
-    def _note_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """With several ranks: note global inputs whose form is new to this graph.
-
-        The next read compares the notes of the ranks.
-        """
-        inputs: list[Any] = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
-        form = str(self._form_of(args, kwargs))
-        if inputs and form not in self.__dict__.setdefault("_forms", set()):
-            self.__dict__["_forms"].add(form)
-            of_several_ranks().note(inputs[0].device_mesh, form)
-
-    def _form_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Return shapes, dtypes, placements and SBP of the global inputs."""
-        inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
-        return [of_several_ranks().about(t) for t in inputs]
 
     def build_graph(self, *args: Any, **kwargs: Any) -> None:
         """Capture and compile for these arguments without running."""

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..._global.failures import transfer
 from ..._kernels import losses, norm
 from ..._kernels.activation import quick_gelu, square_relu
 from ..._ops.partial_fc import distributed_partial_fc_sample
@@ -87,7 +88,8 @@ class AllReduce(nn.Module):
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return x
         out = x.detach().clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(out)
+        with transfer("AllReduce"):
+            dist.all_reduce(out)
         return out
 
 

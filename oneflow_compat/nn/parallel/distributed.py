@@ -225,7 +225,7 @@ def _broadcast(tensor: torch.Tensor) -> None:
 
     dense = tensor.detach().contiguous()
     dist.broadcast(dense, 0)
-    if dense.data_ptr() != tensor.data_ptr():
+    if not tensor.is_contiguous():
         tensor.copy_(dense)
 
 

@@ -144,6 +144,8 @@ def _ranks_talk_in_the_program() -> Iterator[None]:
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
     from torch.distributed.tensor.placement_types import _StridedShard
 
+    from .rank_collectives import collectives_that_write
+
     def make(original: Callable[..., Any]) -> Any:
         def unrecorded(self: Any, *args: Any, **kwargs: Any) -> Any:
             with torch.utils._python_dispatch._disable_current_modes():
@@ -156,7 +158,8 @@ def _ranks_talk_in_the_program() -> Iterator[None]:
         patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make),
         patched(_StridedShard, "local_shard_size_and_offset", make),
     )
-    with shapes[0], shapes[1], patched(_functional_collectives, "_are_we_tracing", traced):
+    waits = patched(_functional_collectives, "_are_we_tracing", traced)
+    with shapes[0], shapes[1], waits, collectives_that_write(capturing):
         yield
 
 

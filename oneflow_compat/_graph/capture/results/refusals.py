@@ -70,3 +70,12 @@ def name_dtype(node: Node, operator: torch._ops.OpOverload, tensors: tuple[Any, 
         )
     if positions[0] >= len(node.args) and node.kwargs.get("dtype") is None:
         node.kwargs = {**node.kwargs, "dtype": result.dtype}
+
+
+def refuse_collective(func: Any) -> None:
+    """Raise CaptureError for a collective that the program would drop."""
+    name = func._opname.strip("_")
+    raise CaptureError(
+        f"build() calls the collective {name} of torch.distributed on local tensors",
+        "Call it outside of build(), or use global tensors.",
+    )

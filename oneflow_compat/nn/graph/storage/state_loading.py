@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...._global.collectives import checking
+from ...._global.marks import several
 from ...._global.tensor import moved_to_placement_of
 from .graph_state import SLOTS, STEP, named_parameters, torch_slot
 from .value_records import is_record, value_of
@@ -38,8 +41,15 @@ class _SortedState:
     unknown: list[str] = field(default_factory=list)
 
 
-def load_state_dict(graph: GraphMembers, state: Mapping[str, Any], strict: bool = True) -> None:
-    """Load a state dict. Everything is checked before anything is changed.
+def on_all_ranks(graph: GraphMembers) -> AbstractContextManager[Any]:
+    """Let every rank raise if the block raises on one of them, if the graph involves several ranks."""
+    if several() and graph._engine.definition.involves_ranks():
+        return checking(f"load_state_dict of graph {graph.name}")
+    return nullcontext()
+
+
+def checked_state(graph: GraphMembers, state: Mapping[str, Any], strict: bool = True) -> Callable[[], None]:
+    """Check a state dict, and return the function that writes it. Nothing is changed before.
 
     State of another optimizer, or of one that the graph does not have, is ignored with a warning, unlike in
     OneFlow, which ignores it silently.
@@ -60,7 +70,7 @@ def load_state_dict(graph: GraphMembers, state: Mapping[str, Any], strict: bool 
     _check_slots(graph, entries.slots, by_name)
     for name, module_state in entries.modules.items():
         _check_shapes(graph, name, graph._blocks[name]._origin, module_state, strict)
-    _write_state(graph, entries, options, by_name, strict)
+    return lambda: _write_state(graph, entries, options, by_name, strict)
 
 
 def _sorted_state(graph: GraphMembers, state: Mapping[str, Any], by_name: dict[str, Stepped]) -> _SortedState:

@@ -37,16 +37,20 @@ class StoredGraph:
     def load_state_dict(self: Any, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Load what state_dict() gave, or real OneFlow's; only before the first call.
 
-        Nothing changes when it does not fit.
+        Nothing changes when it does not fit. If the graph involves several ranks, nothing changes on any rank
+        when it does not fit on one of them, and every rank raises.
 
         TypeError unless the argument is a dict.
         """
-        self._before_first_call("load_state_dict")
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(
-                f"load_state_dict takes what state_dict() returned, found {type(state_dict).__name__}"
-            )
-        state_loading.load_state_dict(self, OrderedDict(state_dict), strict)
+        with state_loading.on_all_ranks(self):
+            self._before_first_call("load_state_dict")
+            if not isinstance(state_dict, Mapping):
+                raise TypeError(
+                    f"load_state_dict takes what state_dict() returned, found {type(state_dict).__name__}"
+                )
+            write = state_loading.checked_state(self, OrderedDict(state_dict), strict)
+        with state_loading.on_all_ranks(self):
+            write()
 
     def runtime_state_dict(
         self: Any, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
