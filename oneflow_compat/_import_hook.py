@@ -16,6 +16,7 @@ import types
 from types import ModuleType
 from typing import Any
 
+from ._method import own_attribute
 from ._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
 
 ROOT = __package__  # "oneflow"
@@ -39,7 +40,7 @@ def import_target(path: str) -> Any:
             inner = getattr(obj, part, _MISSING)
             obj = importlib.import_module(".".join(parents[:i])) if inner is _MISSING else inner
     try:
-        return getattr(obj, name)
+        return own_attribute(obj, name) if isinstance(obj, type) else getattr(obj, name)
     except AttributeError:
         raise TableError(f"table row names {path!r}, which does not exist") from None
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from .._import_hook import import_target
+from .._method import own_attribute
 from .._tables.exact import FUNCTIONS, TENSOR
 
 _kept: list[tuple[object, str, object]] = []
@@ -27,8 +28,7 @@ def switch(on: bool) -> None:
             delattr(owner, name) if value is _ABSENT else setattr(owner, name, value)
         return
     for name, target in TENSOR.items():
-        there = getattr(torch.Tensor, name)
-        _keep(torch.Tensor, name, import_target(target)(there))
+        _keep(torch.Tensor, name, import_target(target)(own_attribute(torch.Tensor, name)))
     for public, target in FUNCTIONS.items():
         space, _, name = public.rpartition(".")
         owner = importlib.import_module(space)

@@ -1,5 +1,5 @@
 """Adjustments for four libraries that expect the classes of OneFlow's tensors and modules to differ from
-torch's. They are applied when the library is imported.
+torch's, and for torch.compile. They are applied when the library is imported.
 
 einops asks each imported framework whether a tensor belongs to it. Our tensors are torch tensors, so einops
 must use its torch backend. Its OneFlow backend was written for other tensors: it refuses the mean of bfloat16
@@ -18,7 +18,10 @@ flowflops removes its counters from a model but leaves its counting hooks, becau
 handle. It then builds a graph of the model. OneFlow runs no hooks in a graph. This package runs them, and
 they would fail there. Checked with flowflops 0.0.1.
 
-Tests: tests/clients/test_torch_programs.py.
+torch.compile looks up attributes of a class in its dict, where torch.Tensor has a `Method` for some methods.
+It must find torch's own method, which the attribute of the class is.
+
+Tests: tests/clients/test_torch_programs.py, tests/core/test_tensor_table.py.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ import types
 from typing import Any
 
 import torch
+
+from .._method import plain_method
 
 
 def _prefer_torch(backends: Any) -> None:
@@ -76,7 +81,21 @@ def _take_hooks_away(flow_engine: Any) -> None:
     flow_engine.get_eager_flops = get_eager_flops
 
 
+def _find_methods_of_classes(user_defined: Any) -> None:
+    class_variable = user_defined.UserDefinedClassVariable
+    look_up = getattr(class_variable, "lookup_cls_mro_attr", None)
+    if look_up is not None:  # torch 2.13
+        class_variable.lookup_cls_mro_attr = lambda self, name: plain_method(look_up(self, name))
+
+
+def _find_methods_of_tensors(variables: Any) -> None:
+    attributes = getattr(variables, "all_tensor_attrs", {})
+    attributes.update({name: plain_method(value) for name, value in attributes.items()})
+
+
 _ADJUSTMENTS = {
+    "torch._dynamo.variables.user_defined": _find_methods_of_classes,
+    "torch._dynamo.variables.tensor": _find_methods_of_tensors,
     "einops._backends": _prefer_torch,
     "onediff.infer_compiler.backends.oneflow.dual_module": _keep_pairs_plain,
     "onefx._symbolic_trace": _trace_as_leaves,

@@ -102,6 +102,12 @@ _ROWS = (
     ),
     (
         "torch._C",
+        "_storage_Use_Count",
+        "whether a computed tensor may be laid out anew for a view",
+        "tests/core/test_tensor_table.py",
+    ),
+    (
+        "torch._C",
         "_swap_tensor_impl",
         "a fake tensor becomes a real one, or the parameter of another dtype, in place",
         "tests/graph/capture/test_survivors.py",
@@ -816,6 +822,12 @@ _ROWS = (
         "_wrap_functional_tensor maybe_current_level",
         "constants of a region inside functionalize",
         "tests/graph/backends/test_inductor_semantics.py",
+    ),
+    (
+        "torch._C._functorch",
+        "get_unwrapped is_functorch_wrapped_tensor",
+        "the memory of a tensor under vmap and grad",
+        "tests/graph/capture/test_views.py",
     ),
     (
         "torch._C",

@@ -33,6 +33,7 @@ from ..program.tensor_info import describe
 from .interfaces import Lifted, RecordedTensor
 from .patches.interrupts import raise_waiting_interrupt
 from .patches.recurrent_layers import whole_layers
+from .patches.view_layouts import CopiedViews
 from .results.fake_results import Results
 from .results.meta_kernels import new_fake
 from .results.refusals import name_dtype, refuse, refuse_marker, refuse_sparse_count
@@ -79,6 +80,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.phase = "forward"
         # memory layout of a lifted tensor -> (node, twin), so that p.data is p
         self.twins: dict[Hashable, tuple[Node, RecordedTensor]] = {}
+        self.copied = CopiedViews(self)
         self.valued: dict[int, RecordedTensor] = {}  # memory -> constant tensor in it, until it is written
         # while the update is recorded: tensor of one element -> its marker
         self.scalar_of: Callable[[torch.Tensor], float] | None = None
@@ -217,6 +219,8 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Write one call of an operator into the graph, and return its symbolic results."""
+        if func._schema.is_mutable and self.phase != "update":
+            self.copied.check_write(func, args, kwargs)
         node_args, fake_args = self._convert_all(args)
         node_values, fake_values = self._convert_all(kwargs.values())
         node_kwargs, fake_kwargs = dict(zip(kwargs, node_values)), dict(zip(kwargs, fake_values))
