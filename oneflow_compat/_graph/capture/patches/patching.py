@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _pop_mode
 
 from ...._active import capturing
 from ...._method import own_attribute
+from ...._public_module import own_names
 from ...errors import is_internal
 
 _log: list[Any] = []  # undo functions of the changes in force, each safe to run again
@@ -147,7 +148,7 @@ def everywhere(changes: Any) -> Iterator[None]:
 def _exchange(changes: Any) -> None:
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType):
-            names = module.__dict__
+            names = own_names(module)
             for name, (old, new) in changes.items():
                 if names.get(name) is old:
                     names[name] = new
