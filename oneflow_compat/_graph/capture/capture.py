@@ -10,7 +10,7 @@ import torch
 from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, is_global
 from ..._global.tensor import memory_of
-from ..errors import CaptureError, inside_another
+from ..errors import CaptureError, inside_another, no_error_is_caught
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
 from ..program.captured import Captured, Effects, Guards
 from ..program.guards.scalar_guards import guard_graph
@@ -198,7 +198,7 @@ class Capture:
     def _record(self, inputs: list[Any], early: StateMap, modules: ModuleChanges) -> Results:
         """Run build(), then record what it left in modules, and the update; return its flat results."""
         self._report_unfollowed(self.reads.note_arguments(inputs))
-        with self.reads:
+        with no_error_is_caught(), self.reads:
             results = self._build(inputs)
         check_results(results)
         self.recorder.phase = "state"
@@ -273,7 +273,7 @@ class Capture:
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
-            with warned_of_python_samples(self.definition.name, f"step() of {classes}"):
+            with no_error_is_caught(), warned_of_python_samples(self.definition.name, f"step() of {classes}"):
                 self.update.run()
         except (KeyError, TypeError) as error:
             refuse_foreign_state(self.state, self.aside, foreign_keys_of(error, self.aside))
