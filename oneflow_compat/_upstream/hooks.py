@@ -687,6 +687,30 @@ _ROWS = (
     ),
     (
         "torch._guards",
+        "detect_fake_mode",
+        "whether a tensor is traced, which user code gets eager's answer for",
+        "tests/graph/capture/test_traced_questions.py",
+    ),
+    (
+        "torch._subclasses.fake_tensor",
+        "is_fake",
+        "whether a tensor is traced, which user code gets eager's answer for",
+        "tests/graph/capture/test_traced_questions.py",
+    ),
+    (
+        "torch.overrides",
+        "_get_current_function_mode _get_current_function_mode_stack",
+        "whether a tensor is traced, which user code gets eager's answer for",
+        "tests/graph/capture/test_traced_questions.py",
+    ),
+    (
+        "torch.utils._python_dispatch",
+        "_get_current_dispatch_mode_stack",
+        "whether a tensor is traced, which user code gets eager's answer for",
+        "tests/graph/capture/test_traced_questions.py",
+    ),
+    (
+        "torch._guards",
         "GuardSource Source TracingContext tracing",
         "the tracing context that inductor expects",
         "tests/graph/backends/test_auto_backend.py",

@@ -27,6 +27,7 @@ from .random_state import generators_of_build, states_of_generators
 from .recurrent_layers import recurrent_layers
 from .size_builtins import builtins_of_sizes
 from .tensor_texts import texts_of_tensors
+from .traced_questions import answers_of_eager
 from .value_readers import value_readers
 from .view_layouts import views_of_any_layout
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[None]:
     """Everything here is undone on exit, in reverse order."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(answers_of_eager())
         stack.enter_context(_module_paths(capture.recorder, state_map))
         stack.enter_context(patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(states_of_generators(capture.recorder))
