@@ -4,7 +4,9 @@ torch's, and for torch.compile. They are applied when the library is imported.
 einops asks each imported framework whether a tensor belongs to it. Our tensors are torch tensors, so einops
 must use its torch backend. Its OneFlow backend was written for other tensors: it refuses the mean of bfloat16
 and is not traced. The adjustment makes that backend decline every tensor. Checked with einops 0.6 to 0.8,
-whose tests of the OneFlow backend pass too.
+whose tests of the OneFlow backend pass too. einops also keeps a table of the backends by the class of a
+tensor. In build() of a graph, a tensor is torch's FakeTensor. einops gets the backend of a plain tensor for
+it, so that the graph need not warn of the class.
 
 onediff stores a torch module and the OneFlow module converted from it in one module, and assigns the second
 as a plain attribute. Our modules are torch modules, so torch would register it as a child. Checked with
@@ -26,6 +28,7 @@ Tests: tests/clients/test_torch_programs.py, tests/core/test_tensor_table.py.
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import sys
 import types
@@ -39,6 +42,18 @@ from .._method import plain_method
 def _prefer_torch(backends: Any) -> None:
     if hasattr(backends, "OneFlowBackend"):
         backends.OneFlowBackend.is_appropriate_type = lambda self, tensor: False
+    original = getattr(backends, "get_backend", None)
+    if original is None:
+        return
+    example = torch.empty(0, device="cpu")
+
+    @functools.wraps(original)
+    def get_backend(tensor: Any) -> Any:
+        return original(example if type(tensor).__name__ == "FakeTensor" else tensor)
+
+    for name, module in list(sys.modules.items()):  # some have imported it
+        if name.partition(".")[0] == "einops" and getattr(module, "get_backend", None) is original:
+            module.get_backend = get_backend  # type: ignore[attr-defined]
 
 
 def _keep_pairs_plain(dual_module: Any) -> None:
