@@ -209,6 +209,8 @@ class Recorder(KnownValues, TorchDispatchMode):
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if facts.lifts and not isinstance(args[0], RecordedTensor):
             return self._constant(args[0])
+        if func is aten.where.self and args[0].dtype is torch.uint8:  # the fake kernel takes bools only
+            args = self._record(aten.ne.Scalar, (args[0], 0), {}), *args[1:]
         return self._record(func, args, kwargs or {})
 
     def _run_unrecorded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
