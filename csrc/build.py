@@ -5,8 +5,9 @@
 - oneflow_compat/_ext.so holds the custom operators. It uses torch's stable ABI and no Python headers, so one
   library serves torch 2.11 and later and every Python. CPU kernels are compiled once for each instruction
   set, and the best one is chosen at run time. CUDA kernels need nvcc and a CUDA build of torch.
-- oneflow_compat/_graph/observe/_guards.abi3.so tests the guards of graphs. It uses Python's limited API and
-  nothing of torch.
+- oneflow_compat/_graph/observe/_guards.abi3.so tests the guards of graphs, and
+  oneflow_compat/_fast_method.abi3.so calls the methods of torch's classes that OneFlow extends. They use
+  Python's limited API and nothing of torch.
 
 Without a compiler nothing is built, and the package uses plain-torch functions. ONEFLOW_BUILD_EXT=0 skips the
 build, `cpu` leaves out the CUDA kernels, and `require` turns a failure into an error. CXX names the compiler,
@@ -50,6 +51,7 @@ GPUS = ("80", "90")
 # for that.
 LOADED_LATER = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
 GUARDS = Path("_graph") / "observe" / "_guards.abi3.so"  # in the package
+METHOD = Path("_fast_method.abi3.so")
 
 
 def compiler():
@@ -237,14 +239,30 @@ def _link(objects, output, cuda, sanitize, steps):
 
 def build_guards(output: Path):
     """Compile the guard test of nn.Graph. Return False if there is no compiler or no Python.h."""
-    headers, source = Path(sysconfig.get_paths()["include"]), SOURCES / "guards.cpp"
+    headers = (SOURCES / "guards").iterdir()
+    return _build_of_python(
+        output, SOURCES / "guards.cpp", headers, "guards", "graphs test their guards in Python, slower"
+    )
+
+
+def build_method(output: Path):
+    """Compile the methods of torch's classes. Return False if there is no compiler or no Python.h."""
+    return _build_of_python(
+        output,
+        SOURCES / "method.cpp",
+        (),
+        "method",
+        "extended methods of tensors are called in Python, slower",
+    )
+
+
+def _build_of_python(output: Path, source: Path, included, label, fallback):
+    """Compile a library that uses Python's limited API and nothing of torch."""
+    headers = Path(sysconfig.get_paths()["include"])
     if compiler() is None or not (headers / "Python.h").exists():
-        print(
-            "oneflow guards: no C++ compiler or no Python.h; graphs test their guards in Python, slower",
-            file=sys.stderr,
-        )
+        print(f"oneflow {label}: no C++ compiler or no Python.h; {fallback}", file=sys.stderr)
         return False
-    changed = max(file.stat().st_mtime for file in (source, *(SOURCES / "guards").iterdir()))
+    changed = max(file.stat().st_mtime for file in (source, *included))
     if not output.exists() or output.stat().st_mtime < changed:
         flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG", *LOADED_LATER]
         _run(output.name, [*compiler(), *flags, f"-I{headers}", str(source), "-o", str(output)], [])
@@ -272,7 +290,7 @@ def build_or_warn(library, fallback, function, *arguments):
 
 
 def command_class():
-    """Return a setuptools `build_ext` that builds both libraries."""
+    """Return a setuptools `build_ext` that builds the libraries."""
     from setuptools.command.build_ext import build_ext
 
     class BuildExtension(build_ext):
@@ -283,6 +301,12 @@ def command_class():
             (package / GUARDS.parent).mkdir(parents=True, exist_ok=True)
             build_or_warn(
                 "oneflow guards", "graphs test their guards in Python", build_guards, package / GUARDS
+            )
+            build_or_warn(
+                "oneflow method",
+                "extended methods of tensors are called in Python",
+                build_method,
+                package / METHOD,
             )
             build_or_warn(
                 "oneflow._ext",
@@ -321,6 +345,7 @@ def main():
     target.parent.mkdir(exist_ok=True)
     if not args.sanitize:
         build_guards(HERE / "oneflow_compat" / GUARDS)
+        build_method(HERE / "oneflow_compat" / METHOD)
     return (
         0
         if build(

@@ -310,7 +310,8 @@ def public_names(relations):
     for page in PAGES:
         module, _ = resolve(page)
         for name in getattr(module, "__all__", ()):
-            if (getattr(getattr(module, name, None), "__module__", None) or "").startswith("oneflow."):
+            value = getattr(module, name, None)
+            if not inspect.ismodule(value) and (getattr(value, "__module__", None) or "").startswith("oneflow."):
                 names.add(f"{page}.{name}")
     return sorted(names, key=lambda name: (name.lower(), name))
 

@@ -14,7 +14,8 @@ import torch as _torch
 
 from . import _bind, _import_hook, _installation, _torch_attributes
 from ._upstream import clients, notices
-from .version import __git_commit__, __version__
+from .version import __git_commit__
+from .version import __version__ as _version
 
 _installation.warn_about_conflicts()
 _import_hook.install_import_hook()
@@ -23,6 +24,7 @@ notices.install()
 _torch_attributes.add_tensor_and_module_attributes()
 
 Tensor = _torch.Tensor
+__version__ = _torch.torch_version.TorchVersion(_version)  # a text that also compares with tuples
 
 from . import nn, sbp
 from ._global.placement import placement

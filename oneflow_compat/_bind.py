@@ -29,7 +29,8 @@ from typing import Any
 
 from . import _env
 from ._import_hook import ROOT, TableError, import_target, is_ours, is_row, with_torch_fx_taught
-from ._tables.dialect import DIALECT, EXTENDED
+from ._public_module import StandIn, back_with_torch, own_names
+from ._tables.dialect import DIALECT, EXTENDED, STAND_INS
 from ._tables.functions import FUNCTIONS
 from ._tables.renames import RENAMES
 
@@ -165,36 +166,62 @@ def fall_through(
     `also` names a second module of this package, searched last ("compatible.single_client"). `classes`: the
     module has torch's classes from the start, for programs that list them with vars(torch.optim).
     """
+    own = own_names(sys.modules[name])
     if classes and torch_name:
         _add_classes(name, torch_name)
-    declared = vars(sys.modules[name]).pop("__all__", ()) if torch_name else ()
+    declared = own.pop("__all__", ()) if torch_name else ()
+    if torch_name:
+        back_with_torch(sys.modules[name], torch_name, functools.partial(_add_names, name, torch_name))
 
     def __getattr__(attr: str) -> Any:
         if attr == "__all__":  # `from oneflow.nn import *`
-            return sorted({*_starred_names(name, torch_name), *declared})
+            return sorted({*_starred_names(name, torch_name), *(() if _is_torch_dialect else declared)})
         if attr.startswith("__") and attr.endswith("__"):
             value = getattr(_torch_module(torch_name), attr, None) if torch_name else None
             if isinstance(value, ModuleType):  # torch.__config__
                 return value
             raise AttributeError(f"module {name!r} has no attribute {attr!r}")
         value = _resolve(name, torch_name, also, attr)
-        setattr(sys.modules[name], attr, value)
+        if not _is_rebound_by_torch(attr, value):
+            own[attr] = value
         return value
 
     def __dir__() -> list[str]:
-        own = {n for n in vars(sys.modules[name]) if not n.startswith("_ft")}
         theirs = dir(_torch_module(torch_name)) if torch_name else []
-        return sorted(own | set(function_rows(name)) | set(rename_rows(name)) | set(theirs))
+        listed = {*own, *function_rows(name), *rename_rows(name), *theirs}
+        return sorted(listed - {"_dialect_ours"})
 
     return __getattr__, __dir__
 
 
 def _add_classes(name: str, torch_name: str) -> None:
     """Set the classes of the torch module in the public module `name`, except those that have a row."""
-    own = vars(sys.modules[name])
+    own = own_names(sys.modules[name])
     rows = {*own, *function_rows(name)}
     theirs = vars(_torch_module(torch_name)).items()
     own.update({attr: value for attr, value in theirs if isinstance(value, type) and attr not in rows})
+
+
+def _add_names(name: str, torch_name: str) -> None:
+    """Set the names of the torch module in the public module `name`, for programs that read vars(torch)."""
+    own = own_names(sys.modules[name])
+    for attr, value in list(vars(_torch_module(torch_name)).items()):
+        if attr in own or attr.startswith("__") or _is_rebound_by_torch(attr, value):
+            continue
+        has_row = attr in function_rows(name) or attr in rename_rows(name)
+        if has_row and not (_is_torch_dialect and attr in _extended(name)):
+            own[attr] = getattr(sys.modules[name], attr)
+        elif not issubclass(type(value), ModuleType) or not (
+            is_ours(f"{name}.{attr}") or is_row(f"{name}.{attr}")
+        ):
+            own[attr] = value
+
+
+def _is_rebound_by_torch(attr: str, value: Any) -> bool:
+    """Whether torch may bind a name to another object later: such a name is looked up at each use."""
+    # type(value), because torch's deprecated objects warn when their class is read
+    is_state = attr.startswith("_") and type(value) in (bool, int, tuple, list, dict, set, type(None))
+    return is_state or attr in ("Storage", "default_generators")
 
 
 def _starred_names(name: str, torch_name: str | None) -> set[str]:
@@ -203,7 +230,10 @@ def _starred_names(name: str, torch_name: str | None) -> set[str]:
     listed = getattr(theirs, "__all__", ())
     # an object of torch is left out before it is looked at: torch's deprecated names warn when they are read
     torchs = vars(theirs or object)
-    candidates = [(a, value) for a, value in vars(sys.modules[name]).items() if value is not torchs.get(a)]
+    if _is_torch_dialect and theirs is not None:  # no name of ours may hide a builtin, as `slice` would
+        return {*(listed or (attr for attr in torchs if not attr.startswith("_")))}
+    own_values = own_names(sys.modules[name]).items()
+    candidates = [(a, value) for a, value in own_values if value is not torchs.get(a)]
     own = {attr for attr, value in candidates if _is_defined_here(value)}
     names = {*(listed or dir(theirs)), *own, *function_rows(name), *rename_rows(name)}
     return {attr for attr in names if not attr.startswith("_")} | {*listed}
@@ -219,6 +249,8 @@ def _resolve(name: str, torch_name: str | None, also: str | None, attr: str) -> 
     """Return the object of a public name, or raise AttributeError. The module docstring has the order."""
     if not (_is_torch_dialect and attr in _extended(name)):
         value = _of_row(name, attr)
+        if value is not _MISSING and _is_torch_dialect and attr in STAND_INS.get(name, ()):
+            return StandIn(value, getattr(_torch_module(torch_name or name), attr))
         if value is not _MISSING:
             return value
     if is_ours(f"{name}.{attr}") or is_row(f"{name}.{attr}"):
@@ -304,21 +336,21 @@ def apply_dialect(dialect: str) -> None:
     if _is_torch_dialect != (dialect == "torch"):
         _is_torch_dialect = dialect == "torch"
         for space in EXTENDED.keys() & sys.modules.keys():
-            for name in _extended(space):
-                vars(sys.modules[space]).pop(name, None)  # to be looked up anew
+            for name in (*_extended(space), *STAND_INS.get(space, ())):
+                own_names(sys.modules[space]).pop(name, None)  # to be looked up anew
     for public, torch_path in DIALECT.items():
         module_name, _, name = public.rpartition(".")
         module = importlib.import_module(module_name)
-        kept = vars(module).setdefault("_dialect_ours", {})
+        kept = own_names(module).setdefault("_dialect_ours", {})
         if name not in kept:
             kept[name] = getattr(module, name)
-        setattr(module, name, import_target(torch_path) if dialect == "torch" else kept[name])
+        own_names(module)[name] = import_target(torch_path) if dialect == "torch" else kept[name]
 
 
 def ours(module_name: str, name: str) -> Any:
     """Return our object behind a public name, whatever the current dialect."""
     module = importlib.import_module(module_name)
-    kept = vars(module).get("_dialect_ours", {})
+    kept = own_names(module).get("_dialect_ours", {})
     if name in kept:
         return kept[name]
     value = _of_row(module_name, name) if name in _extended(module_name) else _MISSING

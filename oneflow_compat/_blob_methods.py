@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+from ._errors import NoSuchState
+from ._import_hook import ROOT
 
 if TYPE_CHECKING:
     import torch
@@ -21,9 +25,11 @@ def with_distribute(self: torch.Tensor, distribute: Any) -> torch.Tensor:
 
 def logical_blob_name(self: torch.Tensor) -> str:
     """Name of a blob inside a job function, for signatures of saved models ("Input_0/out")."""
-    from .compatible.single_client._jobs.context import require_trace  # loads on demand
-
-    return require_trace("Tensor.logical_blob_name").name_of(self)
+    context = sys.modules.get(f"{ROOT}.compatible.single_client._jobs.context")
+    current = context.trace() if context is not None else None
+    if current is None:
+        raise NoSuchState("Tensor.logical_blob_name and op_name are names of a blob inside a job function")
+    return current.name_of(self)  # type: ignore[no-any-return]
 
 
 def op_name(self: torch.Tensor) -> str:

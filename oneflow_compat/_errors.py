@@ -15,6 +15,10 @@ class StateError(OneFlowError, AssertionError):
     """An operation requested at a time when it is not possible, where OneFlow asserts."""
 
 
+class NoSuchState(RuntimeError, AttributeError):
+    """An attribute that this tensor does not have: OneFlow raises RuntimeError, hasattr() answers False."""
+
+
 class RefusedValue(ValueError, AssertionError):
     """An argument out of its range. torch raises ValueError and OneFlow asserts; code written for either
     catches this.

@@ -16,6 +16,7 @@ import types
 from types import ModuleType
 from typing import Any
 
+from ._method import own_attribute
 from ._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
 
 ROOT = __package__  # "oneflow"
@@ -39,7 +40,7 @@ def import_target(path: str) -> Any:
             inner = getattr(obj, part, _MISSING)
             obj = importlib.import_module(".".join(parents[:i])) if inner is _MISSING else inner
     try:
-        return getattr(obj, name)
+        return own_attribute(obj, name) if isinstance(obj, type) else getattr(obj, name)
     except AttributeError:
         raise TableError(f"table row names {path!r}, which does not exist") from None
 
@@ -125,11 +126,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        if spec.loader_state is None:
-            return None
-        module = with_torch_fx_taught(importlib.import_module(spec.loader_state))
-        spec.loader_state = (module, module.__spec__)
-        return module
+        return None  # an ordinary module, which exec_module() fills or replaces
 
     def get_code(self, fullname: str) -> Any:
         """Return the code that `python -m` runs: that of the module which the path means."""
@@ -141,8 +138,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         spec: Any = module.__spec__
-        if isinstance(spec.loader_state, tuple):  # another module: it keeps its own spec
-            module.__spec__ = spec.loader_state[1]
+        if spec.loader_state is not None:
+            meant = with_torch_fx_taught(importlib.import_module(spec.loader_state))
+            sys.modules[spec.name] = meant
+            _keep_other_object(spec.name, meant)
         elif spec.name in PACKAGES:
             module.__doc__ = PACKAGES[spec.name]
             vars(module)["__getattr__"] = functools.partial(_submodule, spec.name)
@@ -150,6 +149,28 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module.__doc__ = f"{spec.name}: names that lie elsewhere in oneflow."
             for name, _, path in (row.partition("=") for row in NAMES[spec.name].split()):
                 setattr(module, name, _public_object(path or name))
+
+
+def _keep_other_object(path: str, module: ModuleType) -> None:
+    """Keep an object of a package that has the name of a submodule, such as torch.multiprocessing.spawn.
+
+    The import system binds the module `path` in its parent when this returns. torch has imported that module
+    before, and has its own object under the name.
+    """
+    parent_name, _, name = path.rpartition(".")
+    parent = sys.modules[parent_name]
+    torchs = sys.modules.get("torch" + parent_name[len(ROOT) :])
+    if torchs is None or vars(torchs).get(name, module) is module:
+        return
+    plain_class = type(parent)
+
+    def __setattr__(self: ModuleType, attr: str, value: object) -> None:
+        if attr == name and value is module:
+            self.__class__ = plain_class
+        else:
+            plain_class.__setattr__(self, attr, value)
+
+    parent.__class__ = type(plain_class.__name__, (plain_class,), {"__setattr__": __setattr__})
 
 
 def _submodule(package: str, name: str) -> ModuleType:

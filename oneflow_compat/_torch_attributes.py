@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ._import_hook import ROOT, TableError, import_target
+from ._method import Method
 from ._tables.module import CONTEXT, MODULE
 from ._tables.tensor import TENSOR
 
@@ -20,8 +21,8 @@ _MISSING = object()
 def add_attributes(cls: type, rows: dict[str, tuple[str, str, str]]) -> None:
     """Put the rows {name: (kind, "module:function", why)} on torch's class.
 
-    kind "method", "builtin" and "property" refuse a name that torch has; "replace" wraps a method of
-    torch's (the function gets the original as `original=` once, and returns the new one).
+    kind "method", "builtin" and "property" refuse a name that torch has; "replace" wraps a method of torch's
+    (the function gets the original once, and returns the `Method` that lies on the class).
     A "builtin" is a method that `inspect` takes for one written in C.
     """
     for name, (row_type, target, _why) in rows.items():
@@ -29,12 +30,8 @@ def add_attributes(cls: type, rows: dict[str, tuple[str, str, str]]) -> None:
         if row_type == "replace":
             if there is _MISSING:
                 raise TableError(f"{cls.__name__}.{name} cannot be replaced: torch has no such attribute")
-            if not hasattr(there, "__oneflow_original__"):
-                replacement = import_target(target)(there)
-                replacement.__oneflow_original__ = there
-                # torch.compile knows a C method only while the class holds it under some name
-                setattr(cls, f"_torch_{name}", there)
-                setattr(cls, name, replacement)
+            if not isinstance(vars(cls).get(name), Method) and not hasattr(there, "__oneflow_original__"):
+                setattr(cls, name, import_target(target)(there))
             continue
         if there is not _MISSING and not _is_our_function(
             there.fget if isinstance(there, property) else there

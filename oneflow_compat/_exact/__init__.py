@@ -6,11 +6,14 @@ recorded OneFlow results. Slower than torch; on the CPU only as far as random nu
 """
 
 import importlib
+from types import ModuleType
 from typing import Any, Literal, NoReturn
 
 import torch
 
 from .._import_hook import import_target
+from .._method import own_attribute
+from .._public_module import own_names
 from .._tables.exact import FUNCTIONS, TENSOR
 
 _kept: list[tuple[object, str, object]] = []
@@ -23,12 +26,10 @@ def switch(on: bool) -> None:
         return
     if not on:
         while _kept:
-            owner, name, value = _kept.pop()
-            delattr(owner, name) if value is _ABSENT else setattr(owner, name, value)
+            _bind(*_kept.pop())
         return
     for name, target in TENSOR.items():
-        there = getattr(torch.Tensor, name)
-        _keep(torch.Tensor, name, import_target(target)(there))
+        _keep(torch.Tensor, name, import_target(target)(own_attribute(torch.Tensor, name)))
     for public, target in FUNCTIONS.items():
         space, _, name = public.rpartition(".")
         owner = importlib.import_module(space)
@@ -36,5 +37,17 @@ def switch(on: bool) -> None:
 
 
 def _keep(owner: object, name: str, new: object) -> None:
-    _kept.append((owner, name, vars(owner).get(name, _ABSENT)))
-    setattr(owner, name, new)
+    names = own_names(owner) if isinstance(owner, ModuleType) else vars(owner)
+    _kept.append((owner, name, names.get(name, _ABSENT)))
+    _bind(owner, name, new)
+
+
+def _bind(owner: Any, name: str, value: object) -> None:
+    """Set or delete a name of a class, or of a public module, whose writes would reach torch."""
+    if isinstance(owner, ModuleType):
+        own_names(owner).pop(name, None)
+        own_names(owner).update({} if value is _ABSENT else {name: value})
+    elif value is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)

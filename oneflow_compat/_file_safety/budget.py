@@ -1,6 +1,7 @@
 """The memory that a load may allocate for a file, counted before each allocation."""
 
 import collections
+import dataclasses
 import enum
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -107,6 +108,9 @@ def key_size(key: object) -> int:
     size, elements, waiting = 0, 0, [key]
     while waiting:
         item: Any = waiting.pop()
+        if dataclasses.is_dataclass(item) and type(item) in torch.serialization.get_safe_globals():
+            # torch.compile's marks of dynamic dimensions
+            item = tuple(getattr(item, field.name) for field in dataclasses.fields(item))
         size += _hashed_bytes(item)
         if isinstance(item, tuple | frozenset):
             elements += len(item)

@@ -388,8 +388,8 @@ class _StreamStorages:
 
     def read_values(self, keys: Any) -> None:
         """Read the values of all storages, in the order of `keys`."""
-        are_keys = type(keys) is list and all(type(k) is str and k in self._storages for k in keys)
-        if not are_keys or len(set(keys)) != len(self._storages):
+        keys = [_text(key) for key in keys] if type(keys) is list else []  # bytes, with encoding="bytes"
+        if set(keys) != self._storages.keys() or len(keys) != len(self._storages):
             raise CheckpointError(
                 "truncated or altered: the list of its storages differs from those that its tensors name"
             )

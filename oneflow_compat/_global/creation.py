@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .._method import own_attribute
 from ..sbp import broadcast
 from .global_mode import SYMBOLIC, current, off
 from .marks import OfSeveralRanks, is_global
@@ -38,7 +39,7 @@ def _method(name: str, make: FromFull) -> Callable[..., Any]:
         requires_grad: bool = False,
         **kwargs: Any,
     ) -> torch.Tensor:
-        plain: Callable[..., torch.Tensor] = _plain.get(name) or getattr(torch.Tensor, name)
+        plain: Callable[..., torch.Tensor] = _plain.get(name) or own_attribute(torch.Tensor, name)
         if current() is SYMBOLIC:
             return plain(self, *args, requires_grad=requires_grad, **kwargs)
         if name in ("new_zeros", "new_ones") and not args and "size" not in kwargs:
@@ -92,7 +93,7 @@ def _constructor(original: Callable[..., Any], make: FromFull) -> Any:
 def begin(make: FromFull) -> None:
     """Install the global methods when the outermost global_mode begins."""
     _plain.update(
-        {name: getattr(torch.Tensor, name) for name in NAMES}, __new__=torch.Tensor.__dict__["__new__"]
+        {name: own_attribute(torch.Tensor, name) for name in NAMES}, __new__=torch.Tensor.__dict__["__new__"]
     )
     for name in NAMES:
         setattr(torch.Tensor, name, _method(name, make))

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from .. import _processes
+from .._errors import NoSuchState
 from ..sbp import broadcast, partial_sum
 from . import creation
 from .collectives import Request, checking
@@ -54,9 +55,7 @@ class GlobalTensor(Global, torch.Tensor):
         if func is torch.Tensor.register_hook and is_global(args[0]):
             args, kwargs = _with_global_gradient(*args, **(kwargs or {})), {}
         with torch._C.DisableTorchFunctionSubclass():
-            out = (view_or_copy(func) if getattr(func, "__oneflow_original__", func) in VIEWS else func)(
-                *args, **(kwargs or {})
-            )
+            out = (view_or_copy(func) if func in VIEWS else func)(*args, **(kwargs or {}))
         if func in _PLAIN:
             return out
         source = first_global((*args, *(kwargs or {}).values()))
@@ -255,18 +254,21 @@ def is_consistent(self: Any) -> bool:
 
 
 def placement(self: Any) -> Placement:
-    """The placement of a global tensor; RuntimeError on a local one."""
+    """The placement of a global tensor; RuntimeError and AttributeError on a local one."""
     if not is_global(self):
-        raise RuntimeError(
+        raise NoSuchState(
             "a local tensor has no placement; use .device, or make it global with .to_global(placement, sbp)"
         )
     return self._of_placement
 
 
 def sbp(self: Any) -> tuple[Any, ...]:
-    """The SBP of a global tensor, one for each dimension of its rank grid; RuntimeError on a local one."""
+    """The SBP of a global tensor, one for each dimension of its rank grid.
+
+    RuntimeError and AttributeError on a local tensor.
+    """
     if not is_global(self):
-        raise RuntimeError("a local tensor has no sbp; make it global with .to_global(placement, sbp)")
+        raise NoSuchState("a local tensor has no sbp; make it global with .to_global(placement, sbp)")
     return self._of_sbp
 
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-VIEWS = tuple(
-    getattr(view, "__oneflow_original__", view) for view in (torch.Tensor.view, torch.Tensor.view_as)
-)
+VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
 
 
 def view_or_copy(view: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

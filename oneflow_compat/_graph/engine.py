@@ -98,10 +98,10 @@ class Engine:
                 except RanksDiffer as differ:
                     entry, values = self._settled(differ, (entry, values), args, kwargs)
                     continue
-                found = self._cached(args, kwargs)
-                if found is None or found[0].shared is not None:
-                    found = self._agreed(found, args, kwargs, is_run=True)
-                entry, values = found
+                cached = self._cached(args, kwargs)
+                if cached is None or cached[0].shared is not None:
+                    cached = self._agreed(cached, args, kwargs, is_run=True)
+                entry, values = cached
         except BaseException as error:
             assumptions.branches = before
             if entry.shared is not None and isinstance(error, Exception):

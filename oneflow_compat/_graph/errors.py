@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -112,6 +114,19 @@ KEEP_PADDED = (
 )
 
 
+class _ErrorsOfCapture(threading.local):
+    errors: list[Exception] | None = None  # while build() is captured in this thread
+
+
+_of_capture = _ErrorsOfCapture()
+
+
+def note_error(error: Exception) -> None:
+    """Note an error that a capture is about to raise, and that eager mode does not raise."""
+    if _of_capture.errors is not None:
+        _of_capture.errors.append(error)
+
+
 class CaptureError(OneFlowError):
     """build() did something without meaning in a static program; the message shows the user's line."""
 
@@ -119,6 +134,43 @@ class CaptureError(OneFlowError):
         location = location or user_location(2)
         super().__init__(f"{what}\n  {location_text(location)}\n  {instead}")
         self.location = location
+        note_error(self)
+
+
+@contextlib.contextmanager
+def no_error_is_caught() -> Iterator[None]:
+    """Raise an error of the capture again that code of the user's or of a library caught inside the block.
+
+    Eager mode raises no such error, so the program would hold the branch of an `except` that eager mode does
+    not take:
+
+        try:
+            scale = float(x[0])
+        except Exception:
+            scale = 1.0
+    """
+    outer, _of_capture.errors = _of_capture.errors, []
+    try:
+        yield
+        caught = next(filter(_is_caught_by_user, _of_capture.errors), None)
+    finally:
+        _of_capture.errors = outer
+    if caught is not None:
+        raise CaptureError(
+            f"build() caught an error of the capture, which eager mode does not raise: {first_line(caught)}",
+            "Let build() compute the value without `try`, or outside of the graph.",
+            raised_at(caught),
+        ) from caught
+
+
+def _is_caught_by_user(error: Exception) -> bool:
+    """Whether a raised error ended in code that is neither torch's, nor Python's, nor of this package."""
+    traceback = error.__traceback__
+    if traceback is None:
+        return False
+    name = traceback.tb_frame.f_code.co_filename  # the frame that caught the error is the first
+    is_of_python = name.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in name
+    return not is_of_python and (name.startswith("<") or not is_internal(name))
 
 
 class UnsupportedInGraph(CaptureError, UnsupportedError):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from .._method import own_attribute
 from ._signature import REFUSED, documented, or_else, rename, spelled
 from .tensor.arithmetic import difference
 
@@ -58,7 +59,7 @@ def _numbers(args: Iterable[Any]) -> bool:
 def _with_inplace(target: Callable[..., Any], signature: str) -> Callable[..., torch.Tensor]:
     """`target` with OneFlow's `inplace=` keyword."""
     name = target.__name__
-    method = getattr(torch.Tensor, name + "_")
+    method = own_attribute(torch.Tensor, name + "_")
 
     @or_else(target, name, signature, f"torch.{name}; `inplace=True` changes and returns the first argument.")
     def slow(error: Exception, *args: Any, **kwargs: Any) -> Any:

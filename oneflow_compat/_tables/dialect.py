@@ -2,9 +2,10 @@
 
 DIALECT[public name] = torch path: the meaning differs.
 EXTENDED[namespace] = "name name ...": our function accepts everything that torch's accepts, and more. In
-torch's dialect the name is still torch's object, because programs compare functions and classes (`func is
-torch.add`, a table of functions for `__torch_function__`, `type(m) is nn.Dropout`). Functions that create
-global tensors or access files are ours in every dialect.
+torch's dialect the name is still torch's object, because programs pickle, patch and compare functions and
+classes (`func is torch.add`, a table of functions for `__torch_function__`, `type(m) is nn.Dropout`).
+STAND_INS[namespace] = ("name", ...): functions that access files are ours in every dialect. In torch's
+dialect they are patched and pickled as torch's.
 """
 
 DIALECT = {
@@ -99,6 +100,8 @@ EXTENDED = {
         """
         Generator softmax log_softmax stft is_tensor from_numpy frombuffer set_default_tensor_type
         set_rng_state from_dlpack
+        zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like
+        empty_strided hann_window rand randn randint randint_like rand_like randn_like randperm normal
         where masked_fill masked_select argwhere searchsorted scatter scatter_add gather index_add nonzero
         matmul bmm addmm mm dot cross
         add sub mul pow fmod floor_divide lerp eq ne lt le gt ge greater greater_equal not_equal logical_and
@@ -112,6 +115,7 @@ EXTENDED = {
     """
     ),
     "oneflow.cuda": "current_device set_device synchronize",
+    "oneflow.jit": "script",
     "oneflow.linalg": "norm vector_norm matrix_norm cross diagonal inv",
     "oneflow.nn": (
         """
@@ -136,3 +140,5 @@ EXTENDED = {
     ),
     "oneflow.nn.init": "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_",
 }
+
+STAND_INS = {"oneflow": ("load", "save")}

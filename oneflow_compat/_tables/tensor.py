@@ -120,7 +120,7 @@ TENSOR = {
         ("replace", _M + "view", "of a result that OneFlow lays out row by row and torch as its operands"),
     ),
     "__radd__": ("replace", _I + "reflected", "array + tensor"),
-    "__rsub__": ("replace", _I + "rminus", "array - tensor; number - bool tensor"),
+    "__rsub__": ("replace", _I + "reflected", "array - tensor; number - bool tensor"),
     "__sub__": ("replace", _I + "minus", "of bool tensors"),
     "sub": ("replace", _I + "sub", "of bool tensors"),
     "subtract": ("replace", _I + "sub", "of bool tensors"),

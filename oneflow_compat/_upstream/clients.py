@@ -1,10 +1,12 @@
 """Adjustments for four libraries that expect the classes of OneFlow's tensors and modules to differ from
-torch's. They are applied when the library is imported.
+torch's, and for torch.compile. They are applied when the library is imported.
 
 einops asks each imported framework whether a tensor belongs to it. Our tensors are torch tensors, so einops
 must use its torch backend. Its OneFlow backend was written for other tensors: it refuses the mean of bfloat16
 and is not traced. The adjustment makes that backend decline every tensor. Checked with einops 0.6 to 0.8,
-whose tests of the OneFlow backend pass too.
+whose tests of the OneFlow backend pass too. einops also keeps a table of the backends by the class of a
+tensor. In build() of a graph, a tensor is torch's FakeTensor. einops gets the backend of a plain tensor for
+it, so that the graph need not warn of the class.
 
 onediff stores a torch module and the OneFlow module converted from it in one module, and assigns the second
 as a plain attribute. Our modules are torch modules, so torch would register it as a child. Checked with
@@ -18,11 +20,15 @@ flowflops removes its counters from a model but leaves its counting hooks, becau
 handle. It then builds a graph of the model. OneFlow runs no hooks in a graph. This package runs them, and
 they would fail there. Checked with flowflops 0.0.1.
 
-Tests: tests/clients/test_torch_programs.py.
+torch.compile looks up attributes of a class in its dict, where torch.Tensor has a `Method` for some methods.
+It must find torch's own method, which the attribute of the class is.
+
+Tests: tests/clients/test_torch_programs.py, tests/core/test_tensor_table.py.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import sys
 import types
@@ -30,10 +36,24 @@ from typing import Any
 
 import torch
 
+from .._method import plain_method
+
 
 def _prefer_torch(backends: Any) -> None:
     if hasattr(backends, "OneFlowBackend"):
         backends.OneFlowBackend.is_appropriate_type = lambda self, tensor: False
+    original = getattr(backends, "get_backend", None)
+    if original is None:
+        return
+    example = torch.empty(0, device="cpu")
+
+    @functools.wraps(original)
+    def get_backend(tensor: Any) -> Any:
+        return original(example if type(tensor).__name__ == "FakeTensor" else tensor)
+
+    for name, module in list(sys.modules.items()):  # some have imported it
+        if name.partition(".")[0] == "einops" and getattr(module, "get_backend", None) is original:
+            module.get_backend = get_backend  # type: ignore[attr-defined]
 
 
 def _keep_pairs_plain(dual_module: Any) -> None:
@@ -76,7 +96,21 @@ def _take_hooks_away(flow_engine: Any) -> None:
     flow_engine.get_eager_flops = get_eager_flops
 
 
+def _find_methods_of_classes(user_defined: Any) -> None:
+    class_variable = user_defined.UserDefinedClassVariable
+    look_up = getattr(class_variable, "lookup_cls_mro_attr", None)
+    if look_up is not None:  # torch 2.13
+        class_variable.lookup_cls_mro_attr = lambda self, name: plain_method(look_up(self, name))
+
+
+def _find_methods_of_tensors(variables: Any) -> None:
+    attributes = getattr(variables, "all_tensor_attrs", {})
+    attributes.update({name: plain_method(value) for name, value in attributes.items()})
+
+
 _ADJUSTMENTS = {
+    "torch._dynamo.variables.user_defined": _find_methods_of_classes,
+    "torch._dynamo.variables.tensor": _find_methods_of_tensors,
     "einops._backends": _prefer_torch,
     "onediff.infer_compiler.backends.oneflow.dual_module": _keep_pairs_plain,
     "onefx._symbolic_trace": _trace_as_leaves,

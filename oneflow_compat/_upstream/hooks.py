@@ -102,6 +102,12 @@ _ROWS = (
     ),
     (
         "torch._C",
+        "_storage_Use_Count",
+        "whether a computed tensor may be laid out anew for a view",
+        "tests/core/test_tensor_table.py",
+    ),
+    (
+        "torch._C",
         "_swap_tensor_impl",
         "a fake tensor becomes a real one, or the parameter of another dtype, in place",
         "tests/graph/capture/test_survivors.py",
@@ -693,6 +699,30 @@ _ROWS = (
     ),
     (
         "torch._guards",
+        "detect_fake_mode",
+        "whether a tensor is traced, which user code gets eager's answer for",
+        "tests/graph/capture/test_traced_questions.py",
+    ),
+    (
+        "torch._subclasses.fake_tensor",
+        "is_fake",
+        "whether a tensor is traced, which user code gets eager's answer for",
+        "tests/graph/capture/test_traced_questions.py",
+    ),
+    (
+        "torch.overrides",
+        "_get_current_function_mode _get_current_function_mode_stack",
+        "whether a tensor is traced, which user code gets eager's answer for",
+        "tests/graph/capture/test_traced_questions.py",
+    ),
+    (
+        "torch.utils._python_dispatch",
+        "_get_current_dispatch_mode_stack",
+        "whether a tensor is traced, which user code gets eager's answer for",
+        "tests/graph/capture/test_traced_questions.py",
+    ),
+    (
+        "torch._guards",
         "GuardSource Source TracingContext tracing",
         "the tracing context that inductor expects",
         "tests/graph/backends/test_auto_backend.py",
@@ -828,6 +858,12 @@ _ROWS = (
         "_wrap_functional_tensor maybe_current_level",
         "constants of a region inside functionalize",
         "tests/graph/backends/test_inductor_semantics.py",
+    ),
+    (
+        "torch._C._functorch",
+        "get_unwrapped is_functorch_wrapped_tensor",
+        "the memory of a tensor under vmap and grad",
+        "tests/graph/capture/test_views.py",
     ),
     (
         "torch._C",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import contextlib
 import importlib
@@ -94,6 +95,12 @@ class ModuleWrapper(ModuleType):
             return DummyModule(f"{self.__name__}.{name}", self._verbose)
         return ModuleWrapper(value, self._verbose) if isinstance(value, ModuleType) else value
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._module, name)
+
     def __dir__(self) -> list[str]:
         return dir(self._module)
 
@@ -124,7 +131,11 @@ def _mocked_import(
 ) -> Any:
     """Import like `builtins.__import__`, except that a redirected name gives the module of the mock."""
     config = _current()
-    # pickle passes a list or omits the globals
+    if fromlist == [] and isinstance(
+        fromlist, list
+    ):  # C code, as of pickle; it takes the module of this name
+        return _import(name, globals, locals, fromlist, level)
+    # pickle in Python passes a list or omits the globals
     is_statement = globals is not None and not isinstance(fromlist, list)
     if is_statement and not level and name in _sides:
         return _import_side(name, config is not None, globals, locals, fromlist)
@@ -237,6 +248,12 @@ class _Switch:
         return False
 
 
+@atexit.register
+def _end() -> None:
+    """Give Python its own import statement back: objects that die at exit import modules, too."""
+    builtins.__import__, pkgutil.resolve_name = _import, _resolve_name
+
+
 class enable(_Switch):
     """Redirect `import torch` to oneflow, from now on or for a `with` block.
 
@@ -272,7 +289,8 @@ class enable(_Switch):
         if isinstance(mock_version, str):
             import oneflow
 
-            oneflow.__version__ = oneflow.version.__version__ = mock_version
+            version = type(oneflow.__version__)(mock_version)  # it compares with tuples
+            oneflow.__version__ = oneflow.version.__version__ = version
 
 
 class disable(_Switch):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from .._method import named_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,17 +33,23 @@ def to_memory_format(self: torch.nn.Module, memory_format: torch.memory_format) 
     return self.to(memory_format=memory_format)
 
 
-def load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
+def load_state_dict(original: Callable[..., Any]) -> Any:
     """torch's load_state_dict that takes numpy arrays as values too (torch reports an error for them)."""
+    return named_method(original, _load, always=True)
 
-    @functools.wraps(original)
-    def load(self: torch.nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        values = getattr(state_dict, "values", None)
-        if values is not None and any(type(v).__module__ == "numpy" for v in values()):
-            state_dict = _with_tensors(state_dict)
-        return original(self, state_dict, *args, **kwargs)
 
-    return load
+def _load(
+    original: Callable[..., Any],
+    error: None,
+    self: torch.nn.Module,
+    state_dict: Mapping[str, Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    values = getattr(state_dict, "values", None)
+    if values is not None and any(type(v).__module__ == "numpy" for v in values()):
+        state_dict = _with_tensors(state_dict)
+    return original(self, state_dict, *args, **kwargs)
 
 
 def _with_tensors(state_dict: Any) -> Any:

@@ -68,7 +68,7 @@ def functions():
         "F.cross_entropy": (lambda: flow.nn.functional.cross_entropy(l, t), lambda: TF.cross_entropy(l, t)),
         "split": (lambda: flow.split(x, 4), lambda: torch.split(x, 4)),
         "argmax(dim=)": (lambda: flow.argmax(m, dim=1), lambda: torch.argmax(m, dim=1)),
-        "Tensor.numpy": (lambda: x.numpy(), lambda: torch.Tensor.numpy.__oneflow_original__(x)),
+        "Tensor.numpy": (lambda: x.numpy(), lambda: torch.Tensor.numpy(x)),
     }
 
 

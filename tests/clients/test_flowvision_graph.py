@@ -34,7 +34,7 @@ def no_initialisation():
         for name in dir(where)
         if name.endswith("_") and not name.startswith("_")
     ]
-    saved += [(flow.Tensor, name, getattr(flow.Tensor, name)) for name in ("normal_", "uniform_")]
+    saved += [(flow.Tensor, name, vars(flow.Tensor)[name]) for name in ("normal_", "uniform_")]
     for where, name, _ in saved:
         setattr(where, name, lambda tensor, *args, **kwargs: tensor)
     try:

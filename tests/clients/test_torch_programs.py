@@ -308,6 +308,43 @@ def in_a_fresh_process(code):
 
 
 @pytest.mark.parametrize("first", ["", "import einops"], ids=["after oneflow", "before oneflow"])
+@pytest.mark.parametrize(
+    "in_eager", ["", "compute(torch.ones(2, 4))"], ids=["in build() only", "in eager, too"]
+)
+def test_einops_in_a_graph_needs_no_warning(first, in_eager):
+    pytest.importorskip("einops")
+    in_a_fresh_process(f"""
+        {first}
+        import warnings, torch, oneflow as flow
+        from einops import einsum, pack, rearrange, reduce
+        from einops.layers.torch import Rearrange
+
+        flat = Rearrange("b h -> (b h)")
+
+        def compute(x):
+            split = rearrange(x, "b (h d) -> b h d", h=2)
+            return split.sum() + reduce(x, "b d -> b", "mean") + einsum(x, x, "b d, c d -> b") + pack([flat(x)], "*")[0].sum()
+
+        class Graph(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.config.set_backend("aten")
+
+            def build(self, x):
+                return compute(x)
+
+        {in_eager}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            graph = Graph()
+            results = [graph(torch.ones(2, 4)), graph(torch.ones(2, 4))]
+        for result in results:
+            assert torch.equal(result, compute(torch.ones(2, 4)))
+        assert len(graph._engine.programs) == 1
+    """)
+
+
+@pytest.mark.parametrize("first", ["", "import einops"], ids=["after oneflow", "before oneflow"])
 def test_einops_takes_its_torch_backend_and_layers(first):
     pytest.importorskip("einops")
     out = in_a_fresh_process(f"""

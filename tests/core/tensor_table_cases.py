@@ -14,4 +14,5 @@ def leaf():
 
 
 def original(name):
-    return getattr(torch.Tensor, name).__oneflow_original__
+    method = getattr(torch.Tensor, name)
+    return getattr(method, "__oneflow_original__", method)

@@ -361,3 +361,204 @@ def test_deep_paths_that_clients_import():
     finally:
         MockEnableDisableMixin.hazard_list.remove("colorsys")
     assert mock.DynamicMockModule.from_package("colorsys").rgb_to_hsv is not colorsys.rgb_to_hsv
+
+
+def run_mocked(code):
+    """Run a program under the mock; return what it prints. Nothing may be written to stderr."""
+    program = "import oneflow.mock_torch; oneflow.mock_torch.enable()\n" + textwrap.dedent(code)
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert out.returncode == 0 and out.stderr == "", out.stderr
+    return out.stdout
+
+
+def test_importing_a_submodule_keeps_the_function_of_its_name():
+    """torch itself keeps it, for packages that the mock takes over and for packages of ours."""
+    run_mocked("""
+        import importlib, sys, types
+        names = ("multiprocessing.spawn", "export.unflatten", "autograd.gradcheck", "distributed.rendezvous")
+        names += ("nn.parallel.data_parallel", "nn.utils.spectral_norm")
+        for path in names:
+            parent, _, name = path.rpartition(".")
+            module = importlib.import_module(f"oneflow.{path}")
+            assert isinstance(module, types.ModuleType) and module is sys.modules[f"torch.{path}"]
+            for package in ("oneflow", "torch"):
+                function = getattr(sys.modules[f"{package}.{parent}"], name)
+                assert callable(function) and not isinstance(function, types.ModuleType), (package, path)
+            assert type(sys.modules[f"torch.{parent}"]) is types.ModuleType
+    """)
+
+
+def test_modules_of_settings_are_imported_and_patched():
+    run_mocked("""
+        import torch, torch._functorch.config
+        from unittest import mock
+        with mock.patch("torch._functorch.config.debug_partitioner", "patched"):
+            assert torch._functorch.config.debug_partitioner == "patched"
+        assert torch._functorch.config.debug_partitioner != "patched"
+        assert torch._functorch.config.__spec__.name == "torch._functorch.config"
+    """)
+
+
+def test_a_patch_of_a_torch_function_reaches_torch_and_is_undone():
+    run_mocked("""
+        import sys, torch, torch.nn as nn, torch.nn.functional as F
+        from unittest import mock
+        real, x = sys.modules["torch"], torch.ones(1, 2)
+        calls, linear, uniform_ = [], F.linear, nn.init.uniform_
+        F.linear = lambda *args: calls.append(1) or linear(*args)
+        nn.Linear(2, 2)(x)
+        F.linear = linear
+        nn.Linear(2, 2)(x)
+        assert calls == [1] and real.nn.functional.linear is linear
+        with mock.patch("torch.nn.functional.dropout", side_effect=lambda x, *args: x * 0 + 7):
+            assert nn.Dropout(0.5)(x).tolist() == [[7, 7]]
+        with mock.patch.object(torch, "randperm", lambda n, **options: torch.arange(n)):
+            assert list(torch.utils.data.RandomSampler("abc")) == [0, 1, 2]
+        assert real.randperm is torch.randperm
+        randperm = torch.randperm
+        del torch.randperm
+        assert not hasattr(torch, "randperm") and not hasattr(real, "randperm")
+        torch.randperm = randperm
+        assert real.randperm is randperm
+        torch.a_name_of_the_user = 1
+        assert not hasattr(real, "a_name_of_the_user")
+        load, theirs = torch.load, real.load
+        torch.load = "patched"
+        assert real.load == "patched"
+        torch.load = load
+        assert real.load is theirs and torch.load is load
+    """)
+
+
+def test_a_patch_through_a_lazy_mock_reaches_torch():
+    with mock.enable(lazy=True):
+        import torch.nn.functional as F
+
+        dropout = F.dropout
+        F.dropout = "patched"
+        reached = sys.modules["torch.nn.functional"].dropout
+        F.dropout = dropout
+    assert reached == "patched" and sys.modules["torch.nn.functional"].dropout is dropout
+
+
+def test_this_package_leaves_torchs_names_alone():
+    """Job functions, dialects and global_mode bind names of our modules. Only users' writes reach torch."""
+    run_mocked("""
+        import numpy, sys, oneflow, oneflow as flow, torch, torch.nn, torch.nn.functional, torch.optim
+        import torch._dynamo  # it wraps torch.manual_seed
+        import oneflow.compatible.single_client as single
+        import oneflow.compatible.single_client.typing as typing
+        from oneflow.compatible.single_client._functions.names import legacy_forms
+        from oneflow.utils.global_view import global_mode
+        vars(flow), vars(flow.nn)
+
+        def names():
+            modules = {name: sys.modules["torch" + name] for name in ("", ".nn", ".nn.functional", ".optim")}
+            return {(m, n): v for m, module in modules.items() for n, v in vars(module).items() if n[0] != "_"}
+
+        def changed():
+            now = names()
+            return {key for key, value in before.items() if now.get(key) is not value}
+
+        flow.set_dialect("oneflow-0.9")
+        flow.set_dialect("torch")
+        before = names()
+        for dialect in ("torch", "oneflow", "oneflow-0.9"):
+            flow.set_dialect(dialect)
+            with legacy_forms():
+                assert not changed()
+            with global_mode(True, flow.placement("cpu", [0]), flow.sbp.broadcast):
+                assert not changed()
+            assert not changed()
+
+            @single.global_function()
+            def job(x: typing.Numpy.Placeholder((2, 3))) -> typing.Numpy:
+                return single.squeeze(single.reshape(flow.transpose(x, [1, 0]), [1, 6]))
+
+            assert job(numpy.arange(6.0, dtype="float32").reshape(2, 3)).tolist() == [0, 3, 1, 4, 2, 5]
+            assert not changed()
+    """)
+
+
+def test_a_patch_of_a_name_of_oneflow_does_not_reach_torch():
+    import oneflow
+
+    sort, theirs = oneflow.sort, sys.modules["torch"].sort
+    oneflow.sort = "patched"
+    try:
+        assert sys.modules["torch"].sort is theirs
+    finally:
+        oneflow.sort = sort
+
+
+def test_the_dict_of_a_module_has_torchs_names():
+    run_mocked("""
+        import sys, types, torch, torch.nn.init, torch.optim
+        for path in ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.nn.init"):
+            theirs, ours = vars(sys.modules[path]), vars(sys.modules["oneflow" + path[5:]])
+            missing = {n for n, v in theirs.items() if n not in ours and not n.startswith("_")}
+            modules = {n for n in missing if isinstance(theirs[n], types.ModuleType)}
+            assert missing - modules <= {"Storage"}, missing
+            functions = [n for n, v in theirs.items() if isinstance(v, types.FunctionType | type) and n in ours]
+            assert path == "torch" or [n for n in functions if ours[n] is not theirs[n]] == []
+    """)
+
+
+def test_pickles_of_torchs_functions_name_torch():
+    out = run_mocked("""
+        import pickle, torch
+        for name in ("zeros", "randn", "arange", "full", "linspace", "load", "save"):
+            data = pickle.dumps(getattr(torch, name))
+            assert b"oneflow" not in data and pickle.loads(data).__name__ == name
+        print(pickle.dumps(torch.load).hex())
+    """)
+    read = "import pickle, torch; assert pickle.loads(bytes.fromhex(%r)) is torch.load" % out.strip()
+    subprocess.run([sys.executable, "-c", read], check=True)
+
+
+def test_names_that_torch_binds_anew_are_looked_up_at_each_use():
+    run_mocked("""
+        import torch
+        torch.Storage
+        torch.set_default_dtype(torch.float64)
+        assert torch.Storage is torch.DoubleStorage
+    """)
+
+
+def test_a_star_import_binds_what_torchs_does():
+    run_mocked("""
+        import builtins, sys
+        names = {}
+        exec("from torch import *", names)
+        assert names.get("slice", builtins.slice) is builtins.slice
+        assert set(sys.modules["torch"].__all__) == set(names) - {"__builtins__"}
+    """)
+
+
+def test_a_warning_of_a_creation_function_names_the_callers_line():
+    run_mocked("""
+        import warnings, torch
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.arange(0, 3, out=torch.empty(5))
+        assert [w.filename for w in caught] == ["<string>"], caught[0].filename
+    """)
+
+
+def test_nothing_is_printed_at_exit_after_a_worker(tmp_path):
+    script = tmp_path / "loads.py"
+    script.write_text(
+        "import oneflow.mock_torch; oneflow.mock_torch.enable()\n"
+        "import torch\n"
+        "if __name__ == '__main__':\n"
+        "    list(torch.utils.data.DataLoader(torch.arange(4), num_workers=1))\n"
+    )
+    out = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert out.returncode == 0 and out.stderr == "", out.stderr
+
+
+def test_the_version_compares_with_tuples_in_every_dialect():
+    import oneflow
+
+    assert oneflow.__version__ >= (0, 9) and not oneflow.__version__ >= (1, 8)
+    assert isinstance(oneflow.__version__, str)

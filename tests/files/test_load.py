@@ -208,3 +208,41 @@ def test_file_in_text_mode_is_an_error_that_says_so(tmp_path):
     flow.save({"x": flow.ones(2)}, tmp_path / "file")
     with open(tmp_path / "file", errors="replace") as file, pytest.raises(TypeError, match="mode 'rb'"):
         flow.load(file)
+
+
+def loaded(value, **options):
+    file = io.BytesIO()
+    torch.save(value, file)
+    return flow.load(io.BytesIO(file.getvalue()), **options)
+
+
+def test_attributes_of_tensors_that_torch_reads():
+    """torch.compile's marks of dynamic dimensions, and containers of plain values."""
+    x = torch.ones(3)
+    x.tags, x.options = {"a", "b"}, {"k": [1, {2}]}
+    torch._dynamo.mark_dynamic(x, 0)
+    read = loaded(x)
+    assert torch.equal(read, x) and read.tags == x.tags and read.options == x.options
+    assert read._dynamo_dynamic_range == x._dynamo_dynamic_range
+
+
+def test_a_jagged_nested_tensor():
+    parts = [torch.ones(2), torch.ones(3)]
+    read = loaded(torch.nested.nested_tensor(parts, layout=torch.jagged))
+    assert all(torch.equal(a, b) for a, b in zip(read.unbind(), parts, strict=True))
+
+
+def test_a_stream_of_python_2_with_bytes():
+    """Python 2 wrote texts as byte strings, the keys of the storages among them."""
+    file = io.BytesIO()
+    torch.save({"w": torch.arange(3.0)}, file, _use_new_zipfile_serialization=False)
+    data, written, at = file.getvalue(), bytearray(), 0
+    while at < len(data):
+        text = data[at + 5 : at + 5 + data[at + 1]] if data[at : at + 1] == b"X" else b""
+        if text and data[at + 2 : at + 5] == bytes(3) and len(text) < 60 and all(32 <= c < 127 for c in text):
+            written += b"U" + bytes([len(text)]) + text
+            at += 5 + len(text)
+        else:
+            written.append(data[at])
+            at += 1
+    assert flow.load(io.BytesIO(bytes(written)), encoding="bytes")[b"w"].tolist() == [0, 1, 2]

@@ -1,16 +1,18 @@
 """Errors of a graph name the cause, the line of the user's code and a remedy, and change no state."""
 
+import contextlib
 import copy
 import json
 import random
 
 import pytest
 import torch
-from graph_cases import graph_with
+from graph_cases import graph_of, graph_with
 from torch import nn
 
 import oneflow as flow
 from oneflow._errors import OneFlowError
+from oneflow._graph.errors import CaptureError
 
 
 def uses_item(self, x):
@@ -44,6 +46,75 @@ def test_value_dependent_python(build, line):
     with pytest.raises(OneFlowError) as caught:
         graph_with(build)(torch.ones(3))
     assert line in str(caught.value) and __file__ in str(caught.value)
+
+
+def value_or_one(x):
+    try:
+        scale = float(x[0])
+    except Exception:
+        scale = 1.0
+    return x * scale
+
+
+def array_or_nothing(x):
+    with contextlib.suppress(RuntimeError):
+        x = x * x.numpy()[0]
+    return x
+
+
+def branch_or_nothing(x):
+    def is_large():
+        return bool(x.sum() > 2)
+
+    try:
+        return x * 3 if is_large() else x
+    except BaseException:
+        return x * 5
+
+
+def number_of_rows_or_five(x):
+    try:
+        return x * float(x.nonzero().shape[0])
+    except Exception:
+        return x * 5
+
+
+@pytest.mark.parametrize("build", [value_or_one, array_or_nothing, branch_or_nothing, number_of_rows_or_five])
+def test_an_error_of_the_capture_that_build_catches_makes_no_program(build):
+    graph = graph_of(build)
+    with pytest.raises(CaptureError, match="caught an error of the capture") as caught:
+        graph(torch.full((4,), 2.0))
+    assert caught.value.location[2] in (build.__name__, "is_large") and not graph.is_compiled
+
+
+class Optimizer(torch.optim.SGD):
+    def step(self, closure=None):
+        try:
+            float(self.param_groups[0]["params"][0].grad.sum())
+        except Exception:
+            return
+        super().step(closure)
+
+
+def test_an_error_of_the_capture_that_step_catches_makes_no_program():
+    layer = torch.nn.Linear(2, 1)
+    graph = graph_of(lambda x: layer(x).sum().backward(), Optimizer(layer.parameters(), lr=0.1), layer=layer)
+    with pytest.raises(CaptureError, match="caught an error of the capture"):
+        graph(torch.ones(1, 2))
+
+
+def test_an_error_that_eager_raises_too_is_caught_as_in_eager():
+    def build(x):
+        try:
+            x = x.view(7)
+        except RuntimeError:
+            x = x * 2
+        try:
+            raise ValueError
+        except ValueError:
+            return x * 3
+
+    assert graph_of(build)(torch.ones(2)).tolist() == [6, 6]
 
 
 def test_build_not_overridden():

@@ -41,7 +41,7 @@ def no_initialisation():
         for name in dir(torch.nn.init)
         if name.endswith("_") and not name.startswith("_")
     ]
-    saved += [(torch.Tensor, name, getattr(torch.Tensor, name)) for name in ("normal_", "uniform_")]
+    saved += [(torch.Tensor, name, vars(torch.Tensor)[name]) for name in ("normal_", "uniform_")]
     for where, name, _ in saved:
         setattr(where, name, lambda tensor, *args, **kwargs: tensor)
     try:

@@ -21,6 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+from oneflow._method import own_attribute
 from oneflow_autotest.parity import page, snippets, table
 from oneflow_autotest.summary import Progress
 
@@ -96,7 +97,7 @@ class Suite:
             return self.checker.function(
                 row, op, plain, resolve(flow, short), (reference_call, f"flow.{short}")
             )
-        own = getattr(flow.Tensor, method)
+        own = own_attribute(flow.Tensor, method)
         if method.endswith("_") and not op.name.endswith("_"):
             of = function_of(torch, op.name) or getattr(torch.Tensor, op.name, None)
             if of is None:  # in-place only

@@ -138,7 +138,7 @@ def _from_type(budget: Budget, function: Any, cls: type, arguments: Any, state: 
     if is_user_global(cls) and own_setstate is not torch.Tensor.__setstate__:
         tensor.__setstate__(state)
         return tensor
-    return torch_values.set_attributes(tensor, state)
+    return torch_values.set_attributes(tensor, state, is_user_global(cls))
 
 
 def _wrapper(

@@ -7,6 +7,7 @@ any size. These constructors compare every size with the storage, so a tensor on
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ _LAYOUTS = {
 }
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
 _MOST_DIMENSIONS = 64
+_ATTRIBUTE_VALUES = 1000  # of one attribute of a tensor
 _OWN_ATTRIBUTES = ("_is_param", "full_tensor")  # by which this package tells kinds of tensors apart
 
 
@@ -188,30 +190,50 @@ def _parameter_with_state(budget: Budget, data: Any, requires_grad: Any, hooks: 
     return set_attributes(_parameter(budget, data, requires_grad, hooks), state)
 
 
-def set_attributes(tensor: torch.Tensor, state: object) -> torch.Tensor:
-    """Set attributes that a user added to a tensor: plain values, under names that torch does not use."""
+def set_attributes(tensor: torch.Tensor, state: object, is_allowed_class: bool = False) -> torch.Tensor:
+    """Set attributes that a user added to a tensor: plain values, under names that torch does not use.
+
+    A class that the user allowed may use torch's names, as nested tensors do.
+    """
     dicts = state if isinstance(state, tuple) else (state,)
     if len(dicts) > 2 or any(d is not None and type(d) is not dict for d in dicts):
         raise RefusedError("altered: the attributes of a tensor are no dict")
     for attributes in dicts:
         for name, value in (attributes or {}).items():
-            _check_attribute(name, value)
+            _check_attribute(name, value, is_allowed_class)
             setattr(tensor, name, value)
     return tensor
 
 
-def _check_attribute(name: Any, value: Any) -> None:
-    reserved = type(name) is not str or name.startswith(("__", "_of_")) or hasattr(torch.nn.Parameter, name)
-    reserved = reserved or name in _OWN_ATTRIBUTES
-    plain = isinstance(value, _PLAIN_ATTRIBUTES) or (
-        type(value) in (tuple, list) and all(isinstance(v, _PLAIN_ATTRIBUTES) for v in value)
-    )
-    if reserved or not plain:
+def _check_attribute(name: Any, value: Any, is_allowed_class: bool) -> None:
+    reserved = type(name) is not str or name.startswith(("__", "_of_")) or name in _OWN_ATTRIBUTES
+    reserved = reserved or not is_allowed_class and hasattr(torch.nn.Parameter, name)
+    if reserved or not _is_plain(value):
         raise RefusedError(
             f"it gives a tensor the attribute {shown(name)} of type {type(value).__name__}; a safe load"
             " sets plain"
             " values only"
         )
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number, a text, a tensor, an object that the user allows, or a container of these
+    with at most 1,000 values.
+    """
+    waiting, visited = [value], 0
+    while waiting:
+        item, visited = waiting.pop(), visited + 1
+        if visited > _ATTRIBUTE_VALUES:  # a container may hold another one many times
+            return False
+        if isinstance(item, (*_PLAIN_ATTRIBUTES, torch.Tensor)):
+            continue
+        if type(item) in (tuple, list, set, frozenset):
+            waiting.extend(itertools.islice(item, _ATTRIBUTE_VALUES))
+        elif type(item) is dict:
+            waiting.extend(itertools.islice((*item, *item.values()), _ATTRIBUTE_VALUES))
+        elif type(item) not in torch.serialization.get_safe_globals():
+            return False
+    return True
 
 
 def _quantized(

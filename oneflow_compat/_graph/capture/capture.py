@@ -11,7 +11,7 @@ from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, is_global, several
 from ..._global.tensor import memory_of
 from ..._signals import second_interrupt_acts_at_once
-from ..errors import CaptureError, inside_another
+from ..errors import CaptureError, inside_another, no_error_is_caught
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
 from ..program.captured import Captured, Effects, Guards
 from ..program.guards.scalar_guards import guard_graph
@@ -204,7 +204,7 @@ class Capture:
         self._report_unfollowed(self.reads.note_arguments(inputs))
         if several():
             note_state(self, inputs, self._argument_names())
-        with self.reads:
+        with no_error_is_caught(), self.reads:
             results = self._build(inputs)
         check_results(results)
         self.recorder.phase = "state"
@@ -279,7 +279,7 @@ class Capture:
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
-            with warned_of_python_samples(self.definition.name, f"step() of {classes}"):
+            with no_error_is_caught(), warned_of_python_samples(self.definition.name, f"step() of {classes}"):
                 self.update.run()
         except (KeyError, TypeError) as error:
             refuse_foreign_state(self.state, self.aside, foreign_keys_of(error, self.aside))

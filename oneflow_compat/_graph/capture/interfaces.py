@@ -12,6 +12,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 if TYPE_CHECKING:
+    import weakref
+
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx import Graph, Node
     from torch.utils._pytree import TreeSpec
@@ -33,6 +35,12 @@ class RecorderInterface(Protocol):
     lifted: dict[int, Lifted]
     constants: dict[str, torch.Tensor]
     recurrent: list[Any]
+    copied: Any  # CopiedViews
+    fakes: list[weakref.ref[RecordedTensor]]
+    unfolds: Any
+
+    def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
+        """Return (node, twin) of a real tensor met inside the capture."""
 
     def hold(self, tensor: torch.Tensor) -> None:
         """Keep a real tensor as itself inside the capture."""

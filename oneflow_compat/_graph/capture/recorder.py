@@ -33,6 +33,7 @@ from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .interfaces import Lifted, RecordedTensor
 from .patches.recurrent_layers import whole_layers
+from .patches.view_layouts import CopiedViews
 from .rank_facts import call_log, note_collective
 from .results.fake_results import Results
 from .results.meta_kernels import new_fake
@@ -81,6 +82,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.phase = "forward"
         # memory layout of a lifted tensor -> (node, twin), so that p.data is p
         self.twins: dict[Hashable, tuple[Node, RecordedTensor]] = {}
+        self.copied = CopiedViews(self)
         self.valued: dict[int, RecordedTensor] = {}  # memory -> constant tensor in it, until it is written
         # while the update is recorded: tensor of one element -> its marker
         self.scalar_of: Callable[[torch.Tensor], float] | None = None
@@ -214,6 +216,8 @@ class Recorder(KnownValues, TorchDispatchMode):
             note_collective(self.calls, func, args)
         elif self.unfolds and func.namespace == "c10d":
             refuse_collective(func)
+        if func is aten.where.self and args[0].dtype is torch.uint8:  # the fake kernel takes bools only
+            args = self._record(aten.ne.Scalar, (args[0], 0), {}), *args[1:]
         out = None
         for call in calls_of_apart(func, args, kwargs or {}):
             out = self._record(func, *call)
@@ -227,6 +231,8 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Write one call of an operator into the graph, and return its symbolic results."""
+        if func._schema.is_mutable and self.phase != "update":
+            self.copied.check_write(func, args, kwargs)
         node_args, fake_args = self._convert_all(args)
         node_values, fake_values = self._convert_all(kwargs.values())
         node_kwargs, fake_kwargs = dict(zip(kwargs, node_values)), dict(zip(kwargs, fake_values))

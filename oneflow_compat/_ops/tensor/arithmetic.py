@@ -4,13 +4,13 @@ arrays: "replace" rows of `_tables/tensor.py`.
 
 from __future__ import annotations
 
-import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from ..._method import named_method
 from .replacing import promoted, replacing
 
 if TYPE_CHECKING:
@@ -89,22 +89,14 @@ def quotient_added(
 
 def floor_divided(original: Method) -> Method:
     """x // y with a gradient, which is zero."""
+    return named_method(original, _floor_divided, always=True)
 
-    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        out = original(self, *args, **kwargs)
-        return (
-            torch.div(self, *args, **kwargs, rounding_mode="floor")
-            if isinstance(out, torch.Tensor) and out.requires_grad
-            else out
-        )
 
-    method.__name__, method.__qualname__, method.__doc__, method.__module__ = (
-        original.__name__,
-        original.__qualname__,
-        original.__doc__,
-        "oneflow",
-    )
-    return method
+def _floor_divided(original: Method, error: None, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    out = original(self, *args, **kwargs)
+    if isinstance(out, torch.Tensor) and out.requires_grad:
+        return torch.div(self, *args, **kwargs, rounding_mode="floor")
+    return out
 
 
 # --------------------------------------------------------------------------- products
@@ -192,92 +184,39 @@ def negative(original: Method, error: Exception, self: torch.Tensor) -> Any:
     return original(self.to(torch.get_default_dtype())) if self.dtype is torch.bool else NotImplemented
 
 
-def minus(original: Method) -> Method:
+@replacing
+def minus(original: Method, error: Exception | None, self: torch.Tensor, operand: Any) -> Any:
     """tensor - other of bool tensors."""
-
-    def method(self: torch.Tensor, operand: Any) -> Any:
-        try:
-            return original(self, operand)
-        except RuntimeError:
-            out = difference(self, operand)
-            if out is NotImplemented:
-                raise
-            return out
-
-    return _named(method, original)
-
-
-def rminus(original: Method) -> Method:
-    """number - bool tensor; array - tensor as `reflected` has it."""
-    plain = reflected(original)
-
-    def method(self: torch.Tensor, operand: Any) -> Any:
-        try:
-            return plain(self, operand)
-        except RuntimeError:
-            out = difference(operand, self)
-            if out is NotImplemented:
-                raise
-            return out
-
-    return _named(method, original)
-
-
-def _named(method: Method, original: Method) -> Method:
-    method.__name__, method.__qualname__, method.__doc__, method.__module__ = (
-        original.__name__,
-        original.__qualname__,
-        original.__doc__,
-        "oneflow",
-    )
-    return method
+    return difference(self, operand) if isinstance(error, RuntimeError) else NotImplemented
 
 
 # --------------------------------------------------------------------------- NumPy arrays
-_AS_FUNCTION = {"and": operator.and_, "or": operator.or_}
-
-
 def reflected(original: Method) -> Method:
     """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as
-    in OneFlow; number & floating tensor is logical.
+    in OneFlow. number & floating tensor is logical, and number - bool tensor is of integers.
     """
     symbol = original.__name__.strip("_")[1:]
-    function = _AS_FUNCTION.get(symbol) or getattr(operator, symbol)
+    function = {"and": operator.and_, "or": operator.or_}.get(symbol) or getattr(operator, symbol)
     logical = getattr(torch, f"logical_{symbol}", None)
 
-    @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-    def method(self: torch.Tensor, operand: Any) -> Any:
-        try:
-            out = original(self, operand)
-        except NotImplementedError:
-            if logical is None:
-                raise
-            return logical(torch.as_tensor(operand, device=self.device), self)
-        if (
-            out is NotImplemented
-            and type(operand).__module__ == "numpy"
-            and hasattr(operand, "__array_interface__")
-        ):
-            return function(operand, self.numpy())
-        return out
+    def slow(original: Method, error: Exception | None, self: torch.Tensor, operand: Any) -> Any:
+        if error is not None and symbol == "sub":
+            return difference(operand, self)
+        if error is not None and (logical is None or not isinstance(error, NotImplementedError)):
+            return NotImplemented
+        if error is not None:
+            return logical(torch.as_tensor(operand, device=self.device), self)  # type: ignore[misc]
+        is_array = type(operand).__module__ == "numpy" and hasattr(operand, "__array_interface__")
+        return function(operand, self.numpy()) if is_array else NotImplemented
 
-    del method.__wrapped__
-    method.__module__ = "oneflow"
-    return method
+    return replacing(slow)(original)
 
 
-def compared(original: Method) -> Method:
+@replacing
+def compared(original: Method, error: Exception | None, self: torch.Tensor, operand: Any) -> Any:
     """tensor > array, array > tensor and their kin, which torch refuses (its != is the number True for any
     array): a bool tensor.
     """
-
-    @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-    def method(self: torch.Tensor, operand: Any) -> Any:
-        out = original(self, operand)
-        if out is NotImplemented and isinstance(operand, np.ndarray):
-            return original(self, torch.as_tensor(operand, device=self.device))
-        return out
-
-    del method.__wrapped__
-    method.__module__ = "oneflow"
-    return method
+    if error is not None or not isinstance(operand, np.ndarray):
+        return NotImplemented
+    return original(self, torch.as_tensor(operand, device=self.device))

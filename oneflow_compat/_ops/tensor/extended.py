@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import _bind
+from ..._errors import RefusedValue
 from ..._global.marks import OfSeveralRanks
 from ..._global.tensor import of_several_ranks
-from .replacing import REFUSALS, replacing
+from .replacing import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,25 +32,19 @@ __all__ = []
 
 
 # --------------------------------------------------------------------------- numpy
-def numpy(original: Method) -> Method:
+@replacing
+def numpy(
+    original: Method, error: Exception, self: torch.Tensor, dtype: Any = None, *, force: bool = False
+) -> Any:
     """numpy() of tensors that torch refuses: one that requires grad, is on another device, is bfloat16 (->
     float32), or is a zero without storage. Also numpy(dtype).
     """
-
-    def numpy(self: torch.Tensor, dtype: Any = None, *, force: bool = False) -> Any:
-        if dtype is None or type(dtype) is int:  # a blob's numpy(rank): there is one rank
-            try:
-                return original(self, force=force) if force else original(self)
-            except REFUSALS:
-                plain = _plain(self)
-                if plain is None:
-                    raise
-                return original(plain)
-        array = numpy(self, force=force)
-        return array.astype(_numpy_dtype(dtype), copy=False)
-
-    numpy.__module__, numpy.__qualname__, numpy.__doc__ = "oneflow", "Tensor.numpy", original.__doc__
-    return numpy
+    if dtype is None or type(dtype) is int:  # a blob's numpy(rank): there is one rank
+        plain = _plain(self)
+        if plain is not None:
+            return original(plain)
+        return NotImplemented if dtype is None else original(self, force=force)
+    return self.numpy(force=force).astype(_numpy_dtype(dtype), copy=False)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -139,7 +134,7 @@ def copy_(
 
     if isinstance(other, np.ndarray):
         if tuple(other.shape) != tuple(self.shape):
-            raise ValueError(
+            raise RefusedValue(
                 f"copy_: the array has the shape {other.shape}, the tensor {tuple(self.shape)}; they must"
                 " agree"
             )

@@ -12,6 +12,9 @@ import torch
 
 from ..._active import is_captured_state
 from ..._global.tensor import make_global
+from ..._method import named_method
+from .replacing import replacing
+from .row_major import row_major_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,19 +74,14 @@ def zeros_(self: torch.Tensor) -> torch.Tensor:
     return self.zero_()
 
 
-def init(original: Callable[..., Any]) -> Callable[..., None]:
+def init(original: Callable[..., Any]) -> Any:
     """Give Tensor(ndarray) a fresh buffer, so that changing the tensor does not change the array."""
+    return named_method(original, _init, always=True)
 
-    def __init__(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        if (
-            args
-            and type(self) is torch.Tensor
-            and isinstance(args[0], numpy.ndarray)
-            and not self.requires_grad
-        ):
-            self.set_(self.clone())
 
-    return __init__
+def _init(original: Callable[..., Any], error: None, self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    if args and type(self) is torch.Tensor and isinstance(args[0], numpy.ndarray) and not self.requires_grad:
+        self.set_(self.clone())
 
 
 def owned(original: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -165,29 +163,25 @@ def _constructed(
     return result.requires_grad_() if requires_grad else result
 
 
-def view(original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """view() and view_as() of a result computed from a transposed tensor: torch lays it out as its operands,
-    OneFlow row by row, where a view exists; here a copy.
+@replacing
+def view(
+    original: Callable[..., Any], error: Exception, self: torch.Tensor, *shape: Any, **kwargs: Any
+) -> Any:
+    """view() and view_as() of a result computed from a transposed tensor. torch lays it out as its operands,
+    OneFlow row by row, where a view exists. So the tensor is laid out row by row, and the view is its view.
     """
-
-    def view(self: torch.Tensor, *shape: Any, **kwargs: Any) -> torch.Tensor:
-        try:
-            return original(self, *shape, **kwargs)
-        except (RuntimeError, ValueError):  # a symbolic tensor raises the latter
-            base = self if self._base is None else self._base
-            if base.is_contiguous() or isinstance(
-                kwargs.get("dtype", shape[0] if shape else None), torch.dtype
-            ):
-                raise
-            return original(self.contiguous(), *shape, **kwargs)
-
-    view.__name__, view.__qualname__, view.__doc__, view.__module__ = (
-        original.__name__,
-        original.__qualname__,
-        original.__doc__,
-        "oneflow",
-    )
-    return view
+    layout = row_major_layout(self) if type(self) is torch.Tensor else None
+    if layout is None:
+        return NotImplemented
+    probe = torch.empty_strided(self.shape, layout.stride, dtype=self.dtype, device="meta")
+    original(probe, *shape, **kwargs)  # an error: this layout has no such view either
+    owner = layout.owner
+    with torch.no_grad():
+        rows = owner.clone(memory_format=torch.contiguous_format)
+        if owner is not self:
+            self.data = rows.as_strided(self.shape, layout.stride, layout.offset)
+        owner.data = rows
+    return original(self, *shape, **kwargs)
 
 
 # --------------------------------------------------------------------------- private names of OneFlow's tests

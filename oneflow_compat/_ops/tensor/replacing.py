@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..._method import named_method
 from .._signature import parse
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     Method = Callable[..., Any]  # of torch.Tensor, or what replaces it
 
+_PACKAGE = __package__.partition(".")[0]
 _NEW = "self, *size, dtype=None, device=None, placement=None, sbp=None, requires_grad=False, **torch_keywords"
 
 # what help() shows, without the name; torch's own keyword names are accepted too
@@ -74,30 +75,29 @@ SIGNATURES = {
     "type": "self, dtype=None, non_blocking=False",
 }
 
-REFUSALS = (TypeError, RuntimeError, ValueError)
-
 
 def replacing(slow: Callable[..., Any]) -> Callable[[Method], Method]:
-    """Make `slow(original, error, self, *args, **kwargs)` a "replace" row; returning NotImplemented re-raises
-    `error`.
+    """Make `slow(original, error, self, *args, **kwargs)` a "replace" row.
+
+    It returns NotImplemented for a call that OneFlow refuses, too. torch's error is raised then, and also if
+    `slow` runs into an error that is none of this package.
     """
     expected = inspect.signature(slow)
 
-    def row(original: Method) -> Method:
-        @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-        def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(self, *args, **kwargs)
-            except REFUSALS as error:
-                if not takes(expected, original, error, self, *args, **kwargs):
-                    raise
-                out = slow(original, error, self, *args, **kwargs)
-                if out is NotImplemented:
-                    raise
-                return out
+    def fallback(
+        original: Method, error: Exception | None, self: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
+        if not takes(expected, original, error, self, *args, **kwargs):
+            return NotImplemented
+        try:
+            return slow(original, error, self, *args, **kwargs)
+        except Exception as inner:
+            if is_ours(inner):
+                raise
+            return NotImplemented
 
-        del method.__wrapped__
-        method.__module__ = "oneflow"
+    def row(original: Method) -> Method:
+        method = named_method(original, fallback)
         shown = SIGNATURES.get(original.__name__)
         if shown is not None:
             method.__signature__ = parse(f"({shown})")
@@ -105,6 +105,11 @@ def replacing(slow: Callable[..., Any]) -> Callable[[Method], Method]:
 
     row.__doc__ = slow.__doc__
     return row
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether the class of an error is of this package: such an error says what to do."""
+    return type(error).__module__.partition(".")[0] == _PACKAGE
 
 
 def takes(signature: inspect.Signature, /, *args: Any, **kwargs: Any) -> bool:

@@ -191,7 +191,10 @@ EAGER = {
             "oneflow.add",
         ],
         "oneflow": "functions of a transposed tensor return a row-major result",
-        "here": "torch's: the result has the layout of the operands; view() of such a result returns a copy",
+        "here": (
+            "torch's: the result has the layout of the operands; view() lays such a result out row by row"
+            " first, unless another tensor sees its memory"
+        ),
         "reason": "superset; both refuse view() of the transposed tensor itself",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",

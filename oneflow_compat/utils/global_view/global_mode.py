@@ -19,6 +19,7 @@ from ..._global.module import begin_global
 from ..._global.placement import placement as Placement
 from ..._global.tensor import make_global
 from ..._ops.creation import make
+from ..._public_module import own_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,11 +67,9 @@ class global_mode:
         if not _mode.stack:
             creation.begin(_from_full)
         _mode.stack.append(self._mode)
-        self._in_torchs_dialect = [
-            name for name in ("tensor", "as_tensor") if getattr(oneflow, name) is getattr(torch, name)
-        ]
+        self._in_torchs_dialect = [name for name in _makers if getattr(oneflow, name) is getattr(torch, name)]
         for name in self._in_torchs_dialect:
-            setattr(oneflow, name, _makers[name])
+            own_names(oneflow)[name] = _makers[name]
         self._hooks = [
             register(_made_global)
             for register in (
@@ -88,7 +87,7 @@ class global_mode:
             hook.remove()
         for name in self._in_torchs_dialect:
             if getattr(oneflow, name) is _makers[name]:
-                setattr(oneflow, name, getattr(torch, name))
+                own_names(oneflow)[name] = getattr(torch, name)
         return False
 
 
@@ -100,8 +99,14 @@ def _maker(name: str) -> Callable[..., torch.Tensor]:
     return call
 
 
-# torch's functions, which are oneflow.tensor and as_tensor in torch's dialect
-_makers = {name: _maker(name) for name in ("tensor", "as_tensor")}
+# torch's functions, which are oneflow.tensor, oneflow.zeros, ... in torch's dialect
+_makers = {
+    name: _maker(name)
+    for name in (
+        "tensor as_tensor zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like"
+        " empty_like hann_window rand randn randint randint_like rand_like randn_like randperm normal"
+    ).split()
+}
 
 
 def _made_global(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:

@@ -132,3 +132,22 @@ def test_an_operator_of_another_library_is_not_called_for_its_error():
     with pytest.raises(Exception, match="no fake result"):
         graph_of(lambda x: refuses(x))(torch.ones(2))
     assert not calls
+
+
+@pytest.mark.parametrize("name", ["add_", "sub_", "mul_", "div_", "pow_"])
+@pytest.mark.parametrize("operand", [2, 2.5, torch.tensor([2, 3]), torch.tensor([1.5, 2.5])], ids=str)
+def test_a_write_of_floats_into_integers_is_eagers(name, operand):
+    """torch refuses it, and OneFlow rounds for some operators."""
+
+    def build(x):
+        return getattr(x.clone(), name)(operand)
+
+    x = torch.tensor([1, 2])
+    try:
+        expected = build(x)
+    except RuntimeError as error:
+        with pytest.raises(RuntimeError) as refused:
+            graph_of(build)(x)
+        assert str(refused.value) == str(error)
+    else:
+        assert torch.equal(graph_of(build)(x), expected)

@@ -295,3 +295,14 @@ def test_seeds_of_cuda_without_cuda_are_left_for_later_as_in_eager():
         want = build(torch.zeros(3))
         torch.manual_seed(seed)
         assert torch.equal(graph(torch.zeros(3)), want)
+
+
+def test_where_with_a_mask_of_bytes():
+    mask = torch.tensor([0, 1, 255], dtype=torch.uint8)
+
+    def build(x):
+        return torch.where(mask, x, x * 2), torch.where((x > 2).byte(), x, 0.0)
+
+    x = torch.arange(1.0, 4.0)
+    for expected, actual in zip(build(x), graph_of(build)(x), strict=True):
+        assert torch.equal(expected, actual)

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import sysconfig
 import warnings
 
 import numpy as np
@@ -39,9 +41,18 @@ def scaled_by_json(x):
 
 def as_transformers_asks(x):
     """transformers asks whether a tensor is traced, and then leaves out a look at its values."""
-    if isinstance(x, (torch.fx.Proxy, FakeTensor)) or isinstance(x, FakeTensor):
+    if is_traced(x):
         return x * 2
     return x * 2 if bool((x > 0).all()) else x * 2.0
+
+
+LIBRARY = """
+def is_traced(x):
+    return isinstance(x, (Proxy, FakeTensor)) or isinstance(x, FakeTensor)
+"""
+names = {"Proxy": torch.fx.Proxy, "FakeTensor": FakeTensor, "__name__": "library"}
+exec(compile(LIBRARY, os.path.join(sysconfig.get_paths()["purelib"], "library.py"), "exec"), names)
+is_traced = names["is_traced"]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,16 @@ def test_runtime_state_dict_saves_the_capture(tmp_path):
         Infer(Net().eval()).runtime_state_dict()
 
 
+def test_runtime_state_dict_holds_plain_values():
+    """A file holds a version as text: torch's class of versions is not read back without torch."""
+    graph = Infer(Net().eval())
+    graph(data()[0])
+    for dialect in ("torch", "oneflow"):
+        flow.set_dialect(dialect)
+        state = graph.runtime_state_dict()
+        assert {type(value) for value in state.values()} <= {bytes, str, torch.Tensor, int}
+
+
 def test_runtime_state_dict_without_eager_state_leaves_the_weights_alone():
     x, _ = data()
     graph, model = Infer(Net().eval()), Net().eval()

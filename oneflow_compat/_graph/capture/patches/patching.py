@@ -18,6 +18,8 @@ from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_
 from torch.utils._python_dispatch import _pop_mode
 
 from ...._active import capturing
+from ...._method import own_attribute
+from ...._public_module import own_names
 from ...errors import is_internal
 
 _log: list[Any] = []  # undo functions of the changes in force, each safe to run again
@@ -110,7 +112,8 @@ def global_hook(
 
 def patched(owner: object, name: str, make: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Set `name` of `owner` to `make(its value)` while the block runs."""
-    return patched_attributes([(owner, name, make(getattr(owner, name)))])
+    value = own_attribute(owner, name) if isinstance(owner, type) else getattr(owner, name)
+    return patched_attributes([(owner, name, make(value))])
 
 
 def answered_in_build(owner: object, name: str, answer: object) -> contextlib.AbstractContextManager[None]:
@@ -145,7 +148,7 @@ def everywhere(changes: Any) -> Iterator[None]:
 def _exchange(changes: Any) -> None:
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType):
-            names = module.__dict__
+            names = own_names(module)
             for name, (old, new) in changes.items():
                 if names.get(name) is old:
                     names[name] = new

@@ -16,7 +16,6 @@ from torch.optim import optimizer
 
 from ...._active import capturing
 from ...._global.marks import several
-from ...._global.views import view_or_copy
 from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
 from ..build import autocast
@@ -28,7 +27,9 @@ from .random_state import generators_of_build, states_of_generators
 from .recurrent_layers import recurrent_layers
 from .size_builtins import builtins_of_sizes
 from .tensor_texts import texts_of_tensors
+from .traced_questions import answers_of_eager
 from .value_readers import value_readers
+from .view_layouts import views_of_any_layout
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[None]:
     """Everything here is undone on exit, in reverse order."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(answers_of_eager())
         stack.enter_context(_module_paths(capture.recorder, state_map))
         stack.enter_context(patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(states_of_generators(capture.recorder))
@@ -49,7 +51,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
         stack.enter_context(generators_of_build(capture.recorder, capturing))
         stack.enter_context(_data_assignment())
-        stack.enter_context(_views_of_any_layout())
+        stack.enter_context(views_of_any_layout(capture.recorder))
         stack.enter_context(tensors_as_indices(capture.recorder, capturing))
         stack.enter_context(_one_form_of_constraints())
         stack.enter_context(_uncompiled())
@@ -224,19 +226,6 @@ def _data_assignment() -> Any:
                 original.__get__(tensor).copy_(value)
 
     with patched_attributes([(torch.Tensor, "data", property(original.__get__, put))]):
-        yield
-
-
-@contextlib.contextmanager
-def _views_of_any_layout() -> Iterator[None]:
-    """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous."""
-    originals = {name: getattr(torch.Tensor, name) for name in ("view", "view_as")}
-
-    def take(original: Callable[..., Any]) -> Callable[..., Any]:
-        lenient = view_or_copy(original)
-        return lambda tensor, *args, **kwargs: (lenient if capturing() else original)(tensor, *args, **kwargs)
-
-    with patched_attributes((torch.Tensor, name, take(original)) for name, original in originals.items()):
         yield
 
 

@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
+from ...._method import own_attribute
 from ...errors import CaptureError
 from ..values.branch_values import lengths
 from ..values.known import guarded_tensor
@@ -148,7 +149,7 @@ def _arrays(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
 
         return read
 
-    with patched_attributes((torch.Tensor, n, reader(n, getattr(torch.Tensor, n))) for n in names):
+    with patched_attributes((torch.Tensor, n, reader(n, own_attribute(torch.Tensor, n))) for n in names):
         yield
 
 

@@ -68,25 +68,32 @@ def silent_refusal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     Compiled code has no such checks either. The kernel runs once for each unusual combination of dtypes, on
     the CPU, and for each call whose written tensor overlaps an operand.
     """
-    tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+    leaves = pytree.tree_leaves((args, kwargs))
+    tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
     if func.namespace != "aten" or not func._schema.returns or not all(map(_is_plain_on_cpu, tensors)):
         return None
     if func._schema.is_mutable and _writes_an_overlap(func, args, kwargs):
         error = _error_of(func, args, kwargs, {})
         if error is not None and _OF_OVERLAPS in str(error):
             return error
-    dtypes = (func, *(v.dtype for v in tensors))
-    if dtypes in _usual_dtypes or not _are_unusual(dtypes[1:]) or facts_of(func).needs_recorded_shapes:
+    dtypes = tuple(v.dtype for v in tensors)
+    key = func, dtypes, tuple(type(v) for v in leaves if type(v) in _NUMBERS)
+    is_integer_written = func._schema.is_mutable and bool(dtypes) and not dtypes[0].is_floating_point
+    if key in _usual_dtypes or not (is_integer_written or _are_unusual(dtypes)):
+        return None
+    if facts_of(func).needs_recorded_shapes:
         return None
     error = _error_of(func, args, kwargs, {})
     if error is not None and (type(error) is NotImplementedError or _OF_DTYPES.search(str(error))):
         return error
-    _usual_dtypes.add(dtypes)
+    _usual_dtypes.add(key)
     return None
 
 
-_usual_dtypes: set[tuple[Any, ...]] = set()  # (operator, dtypes of its tensors) that the kernel takes
-_OF_DTYPES = re.compile("dtype|scalar type|not (implemented|supported|support)")
+# (operator, dtypes of its tensors, classes of its numbers) that the kernel takes
+_usual_dtypes: set[tuple[Any, ...]] = set()
+_NUMBERS = (bool, int, float, complex)
+_OF_DTYPES = re.compile("dtype|scalar type|can't be cast|not (implemented|supported|support)")
 
 
 def _is_plain_on_cpu(tensor: torch.Tensor) -> bool:

@@ -20,6 +20,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ...._errors import OneFlowError
+from ...._public_module import own_names
 from ...errors import location_text
 from ...observe import Guard, sources
 from ...program.captured import Captured
@@ -219,7 +220,7 @@ def _key_of(tensor: torch.Tensor, holder: Any) -> Any:
 
 def _name_of_dict(holder: Any, key: Any) -> Any:
     for module_name, module in list(sys.modules.items()):
-        if isinstance(module, types.ModuleType) and vars(module) is holder:
+        if isinstance(module, types.ModuleType) and own_names(module) is holder:
             return f"the global name {module_name}.{key}"
     owner = next((o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder), None)
     if owner is not None:

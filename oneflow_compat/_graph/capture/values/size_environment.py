@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from torch.utils._sympy.functions import FloorDiv
 
 from ...._global.marks import several
-from ...errors import is_internal, user_location
+from ...errors import is_internal, note_error, user_location
 from ...program.symbolic import SYMBOLIC_NUMBERS
 
 _CONVERSIONS = {"__bool__", "__int__", "__index__", "__float__"}
@@ -51,10 +51,11 @@ class SizeEnvironment(ShapeEnv):
             if len(self.guards) > guards:
                 self._note_location(self.guards[-1].expr, sym_node.pytype is bool)
             return result
-        except GuardOnDataDependentSymNode:
+        except GuardOnDataDependentSymNode as error:
             # of a number torch would take the smallest
             branch = self.branch
             if branch is None or size_oblivious or sym_node.pytype is not bool:
+                note_error(error)
                 raise
             frame, is_of_layer = _asking_frame()
             if frame is None:

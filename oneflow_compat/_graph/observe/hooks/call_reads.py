@@ -28,7 +28,6 @@ from .unfollowed import GENERATOR, IDENTITY, MEMORY, reads_generator, unfollowed
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
 )
-_CLASS_CHECKS = (isinstance, type)
 _QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
 _MUTATORS = frozenset(
@@ -70,7 +69,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     pinned: set[int]
 
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
-        if id(function) in _QUIET_IDS:
+        if id(function) in _QUIET_IDS or function is builtins.isinstance:  # a capture replaces it
             return self.quiet_call(function, arguments, site)
         cls, owner = type(function), None
         if cls is types.MethodType:
@@ -93,7 +92,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     def quiet_call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if function is id and site.is_user and is_a(arguments[0], torch.Tensor):
             self.identity_of_tensor(arguments[0], site)
-        if function in _CLASS_CHECKS and arguments and is_a(arguments[0], torch.Tensor):
+        if function in (builtins.isinstance, type) and arguments and is_a(arguments[0], torch.Tensor):
             self.class_of_argument(function, arguments, site)
         if function is vars and arguments and is_a(arguments[0], torch.Tensor):
             self.attribute(arguments[0], "__dict__", site)

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ...._public_module import PublicModule, own_names
 from ...program.live_numbers import live_number
 from ...program.python_values import MISSING, NumberOfCapture, is_python_class
 from ..guards.sources import (
@@ -152,7 +153,7 @@ class Reads(CallReads):
         if not site.counts:
             self.seen.add(key)
         self.objects[id(instance)] = instance
-        if cls is types.ModuleType:
+        if cls in (types.ModuleType, PublicModule):
             return self.module_attribute(instance, name, site)
         if cls is types.MethodType and not hasattr(cls, name):
             instance, cls = instance.__func__, type(instance.__func__)  # a method has those of its function
@@ -253,13 +254,14 @@ class Reads(CallReads):
 
     def module_attribute(self, module: Any, name: str, site: Any) -> None:
         """Guard a name of a module. A capture changes some functions of torch while it runs."""
-        value = OF_CAPTURE if is_installed_module(module) else vars(module).get(name, MISSING)
-        self.add(ITEM, vars(module), name, value, f"{module.__name__}.{name}", site)
+        names = own_names(module)
+        value = OF_CAPTURE if is_installed_module(module) else names.get(name, MISSING)
+        self.add(ITEM, names, name, value, f"{module.__name__}.{name}", site)
         if value is not OF_CAPTURE:
             self.add(TYPE, module, None, type(module), f"the class of {module.__name__}", site)
-        if name not in vars(module):
+        if name not in names:
             label = f"{module.__name__}.__getattr__"
-            self.add(ITEM, vars(module), "__getattr__", vars(module).get("__getattr__", MISSING), label, site)
+            self.add(ITEM, names, "__getattr__", names.get("__getattr__", MISSING), label, site)
 
     def imported_module(self, scope: dict[str, Any], name: str, level: int, site: Any) -> None:
         """Guard which module an import statement gets, if it was imported before."""
@@ -410,7 +412,7 @@ class Reads(CallReads):
     def store_attribute(self, instance: Any, name: str) -> None:
         if is_a(instance, torch.nn.Module):
             self.note_module(instance)
-        attributes = vars(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
+        attributes = own_names(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
         if attributes is not None:
             self.store_item(attributes, name)
         self.written.add((ATTRIBUTE, id(instance), name))

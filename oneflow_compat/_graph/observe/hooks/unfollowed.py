@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...._public_module import PublicModule
 from ...program.python_values import is_python_class
 from ..guards.sources import is_a
 from ..instrumentation.instrument import Site
@@ -67,7 +68,7 @@ _KNOWN_PACKAGES = frozenset(
 
 def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     """Return what a call of a C function reads that has no guard, or None."""
-    module = owner.__name__ if type(owner) is types.ModuleType else None
+    module = owner.__name__ if type(owner) in (types.ModuleType, PublicModule) else None
     row = _FUNCTIONS.get(module) if module is not None else None
     if row is not None and name not in _NO_CLOCK and (row[1] is None or name in row[1]):
         return row[0]

@@ -7,10 +7,12 @@ import os
 import sys
 import sysconfig
 from enum import Enum
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+
+from ...._public_module import own_names
 
 _PACKAGE = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -108,7 +110,8 @@ def is_installed_module(module: Any) -> bool:
     A module without a file is the user's unless the interpreter or a known package made it: the main module
     of a notebook, for example.
     """
-    attributes = vars(module)  # not getattr(), which runs a __getattr__ of the user's module
+    # getattr() would run a __getattr__ of the user's module, and vars() would look up all names of torch
+    attributes = own_names(module) if isinstance(module, ModuleType) else vars(module)
     name = attributes.get("__file__")
     if isinstance(name, str):
         return policy_of_file(name) is not Policy.USER

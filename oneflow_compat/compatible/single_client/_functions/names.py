@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ...._public_module import own_names
 from ...._tables.legacy.names import COLLIDING
 from .._jobs.host import HostBlob
 from .orders import bound_arguments
@@ -57,17 +58,18 @@ def _swap_in() -> None:
             swapped = _made.get((public, name))
             if swapped is None or swapped[0] is not today:  # set_dialect may have changed today's
                 swapped = _made[public, name] = today, _both(name, getattr(ours, name), today)
-            _saved.append((module, name, vars(module).get(name, _absent)))
-            setattr(module, name, swapped[1])
+            names = own_names(module)  # setattr would write to torch's module, too
+            _saved.append((names, name, names.get(name, _absent)))
+            names[name] = swapped[1]
 
 
 def _swap_back() -> None:
     while _saved:
-        module, name, value = _saved.pop()
+        names, name, value = _saved.pop()
         if value is _absent:
-            delattr(module, name)
+            del names[name]
         else:
-            setattr(module, name, value)
+            names[name] = value
 
 
 class _Modules:

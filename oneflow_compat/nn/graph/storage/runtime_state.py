@@ -38,7 +38,8 @@ def runtime_state_dict(
         for key, name in _FILES.items():
             with open(os.path.join(folder, "graph", name), "rb") as file:
                 out[key] = file.read()
-    out["oneflow_version"], out["graph_name"] = _bind.ours("oneflow", "__version__"), graph.name
+    out["oneflow_version"] = str(_bind.ours("oneflow", "__version__"))  # a file holds no TorchVersion
+    out["graph_name"] = graph.name
     if with_eager:
         out["eager_state"] = OrderedDict(
             (name, block._origin.state_dict()) for name, block in graph._blocks.items()
