@@ -12,7 +12,7 @@ if __name__ != "oneflow":
 
 import torch as _torch
 
-from . import _bind, _import_hook, _installation, _torch_attributes
+from . import _bind, _cpu_for_cuda, _import_hook, _installation, _torch_attributes
 from ._upstream import clients, notices
 from .version import __git_commit__
 from .version import __version__ as _version
@@ -21,6 +21,7 @@ _installation.warn_about_conflicts()
 _import_hook.install_import_hook()
 clients.install()
 notices.install()
+_cpu_for_cuda.install()
 _torch_attributes.add_tensor_and_module_attributes()
 
 Tensor = _torch.Tensor

@@ -63,7 +63,11 @@ VARIABLES = {
         "",
         "1: each training graph writes its learning rates to log/HOST/PID-train_step2lr.csv",
     ),
-    "ONEFLOW_LEGACY_CPU": ("", 'job functions placed on "gpu" run on the CPU if there is no CUDA device'),
+    "ONEFLOW_CPU_FOR_CUDA": (
+        "",
+        "1: without a CUDA device, what names one runs on the CPU, with one warning",
+    ),
+    "ONEFLOW_LEGACY_CPU": ("", "the same for job functions only"),
     "RANK": ("0", "number of this process, set by the launcher"),
     "LOCAL_RANK": ("0", "number of this process on its node, set by the launcher"),
     "WORLD_SIZE": ("1", "number of processes, set by the launcher"),

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import torch
 
+from .._cpu_for_cuda import cpu_for_cuda
 from .budget import Budget
 from .constructors.torch_values import StorageClass
 from .errors import CheckpointError, RefusedError
@@ -55,7 +56,7 @@ def _restorer(map_location: Any) -> Any:
 
 def _restore(storage: Any, location: Any) -> Any:
     try:
-        return torch.serialization.default_restore_location(storage, location)
+        return torch.serialization.default_restore_location(storage, cpu_for_cuda(location))
     except RuntimeError as error:  # the error comes from the device, not from the file
         raise CheckpointError(reason(error)) from None
 

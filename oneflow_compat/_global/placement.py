@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import _processes
+from .._cpu_for_cuda import cpu_for_cuda
 from .._errors import StateError
 
 _TYPES = ("cpu", "cuda", "meta")
@@ -107,6 +108,7 @@ class placement:
         ranks = device_ids if ranks is None else ranks
         if not isinstance(type, str):
             raise TypeError(f"placement: the device type must be a string, found {type!r}")
+        type = cpu_for_cuda(type)
         require_device_type(type or "''")
         grid = _grid_of(ranks)
         shape = grid.shape if hierarchy is None else tuple(hierarchy)
@@ -130,6 +132,7 @@ class placement:
 
         RuntimeError for "cuda" in a process that sees no CUDA device.
         """
+        type = cpu_for_cuda(type)
         if type == "cuda" and not torch.cuda.is_available():
             raise RuntimeError(
                 "placement.all('cuda'): this process sees no CUDA device; use placement.all('cpu'), or"

@@ -345,6 +345,47 @@ CASES = {
         [X],
         lambda x: np.maximum(x, 0),
     ),
+    "user_op_builder-split_like": (
+        lambda x: flow.concat(
+            flow.user_op_builder("s")
+            .Op("split_like")
+            .Input("in", [x])
+            .Input("like", [flow.slice(x, [1, 0], [3, 6]), flow.slice(x, [0, 0], [1, 6])])
+            .Output("out", 2)
+            .Attr("axis", 0)
+            .Build()
+            .InferAndTryRun()
+            .RemoteBlobList()[::-1],
+            0,
+        ),
+        [X],
+        lambda x: np.concatenate([x[3:], x[:3]]),
+    ),
+    "user_op_builder-fused_scale_tril": (
+        lambda x: (
+            flow.user_op_builder("f")
+            .Op("fused_scale_tril")
+            .Input("in", [x])
+            .Output("out")
+            .Attr("diagonal", 1)
+            .Attr("is_floating_fill_value", True)
+            .Attr("floating_fill_value", -1.0)
+            .Attr("integer_fill_value", 0)
+            .Attr("is_floating_scale_value", True)
+            .Attr("floating_scale_value", 2.0)
+            .Attr("integer_scale_value", 0)
+            .Build()
+            .InferAndTryRun()
+            .SoleOutputBlob()
+        ),
+        [X],
+        lambda x: np.where(np.tri(*x.shape, 1), x * 2, np.float32(-1)),
+    ),
+    "user_op_module_builder-sizes": (
+        lambda x: flow.user_op_module_builder("add_n").InputSize("in", 2).Output("out").Build()(x, x),
+        [X],
+        lambda x: x + x,
+    ),
     "user_op_builder-attr": (
         lambda x: (
             flow.consistent_user_op_builder("t")

@@ -271,7 +271,7 @@ def test_placements(monkeypatch):
         with flow.scope.placement("gpu", "0:0"):
             return x * flow.get_variable("w", shape=(1,), initializer=ONE)
 
-    with pytest.raises(RuntimeError, match="ONEFLOW_LEGACY_CPU=1"):
+    with pytest.raises(RuntimeError, match="ONEFLOW_CPU_FOR_CUDA=1"):
         job_of(body, [X])(X)
     monkeypatch.setenv("ONEFLOW_LEGACY_CPU", "1")
     assert (job_of(body, [X])(X) == X).all()

@@ -5,6 +5,7 @@ The table maps a type to function(inputs, attrs).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ...._errors import unsupported
+from ...._kernels.raw import split_like
 from ...._tables.legacy.math import MATH
 from .. import math
 from . import array as _array
@@ -48,6 +50,23 @@ def _bound(a: dict[str, Any], name: str, x: torch.Tensor) -> float:
     return a[f"floating_{name}" if x.is_floating_point() else f"integral_{name}"]
 
 
+def _number(a: dict[str, Any], name: str) -> Any:
+    kind = "floating" if a.get(f"is_floating_{name}_value") else "integer"
+    return a[f"{kind}_{name}_value"]
+
+
+def _schedule_loss_scale(i: dict[str, Any], a: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    """Write the loss scale and the number of good steps after a step with this count of values not finite."""
+    scale, counter = i["loss_scale"][0], i["good_step_counter"][0]
+    is_good = i["count_not_finite"][0].reshape(counter.shape) == 0
+    steps = torch.where(is_good, counter + 1, 0)
+    grows = steps >= a["increment_period"]
+    grown = torch.where(grows.reshape(scale.shape), scale * a["multiplier"], scale)
+    scale.copy_(torch.where(is_good.reshape(scale.shape), grown, scale / a["multiplier"]))
+    counter.copy_(torch.where(grows, 0, steps))
+    return ()
+
+
 def _norm(x: torch.Tensor) -> torch.Tensor:
     return torch.square(x).sum().reshape(1)
 
@@ -79,6 +98,10 @@ OPS = {
     ),
     "clip_by_scalar_min": lambda i, a: torch.clamp(_sole(i), min=_bound(a, "min", _sole(i))),
     "clip_by_scalar_max": lambda i, a: torch.clamp(_sole(i), max=_bound(a, "max", _sole(i))),
+    "tril": lambda i, a: _math.tril(_sole(i), a["diagonal"], _number(a, "fill")),
+    "fused_scale_tril": lambda i, a: _math.fused_scale_tril(
+        _sole(i), a["diagonal"], _number(a, "fill"), _number(a, "scale")
+    ),
     "where": _row(_indexing.where, "condition x y"),
     "bias_add": lambda i, a: i["a"][0] + i["b"][0].reshape(-1, *[1] * (i["a"][0].dim() - a["axis"] - 1)),
     # with broadcasting
@@ -113,6 +136,7 @@ OPS = {
     "squeeze": _sole_row(_array.squeeze, "axes"),
     "flatten": _sole_row(torch.flatten, "start_dim end_dim"),
     "concat": lambda i, a: torch.cat(i["in"], a.get("axis", 0)),
+    "split_like": lambda i, a: split_like(i["in"][0], i["like"], a.get("axis", 0)),
     "slice": lambda i, a: _indexing.slice_v2(_sole(i), list(zip(a["start"], a["stop"], a["step"]))),
     # indices
     "gather": lambda i, a: _indexing.gather(i["in"][0], i["indices"][0], axis=a.get("axis", 0)),
@@ -139,13 +163,14 @@ OPS = {
     "multi_square_sum": lambda i, a: sum(_norm(x) for x in i["x"]),
     "count_not_finite": _sole_row(_array.count_not_finite),
     "multi_count_not_finite": lambda i, a: _array.multi_count_not_finite(i["x"]),
+    "dynamic_loss_scale_schedule": _schedule_loss_scale,
     "unsorted_segment_sum": _row(_math.unsorted_segment_sum, "data segment_ids", "num_segments axis"),
     "unsorted_batch_segment_sum": _row(_math.unsorted_batch_segment_sum, "data segment_ids", "num_segments"),
 }
 
 
-def run(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any]) -> torch.Tensor:
-    """The result of one operator.
+def run(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any]) -> Any:
+    """The result of one operator, or a tuple of its results.
 
     `torch.ops.oneflow.<type>` (a loaded library) serves the types not listed here.
     """
@@ -235,13 +260,15 @@ def user_op_builder(op_name: str) -> _UserOp:
 class _UserOp:
     """Builder of one operator by its OneFlow name.
 
-    After `.Build().InferAndTryRun()`, read `.RemoteBlobList()` or `.SoleOutputBlob()`.
+    After `.Build().InferAndTryRun()`, read `.RemoteBlobList()` or `.SoleOutputBlob()`. If InputSize() has
+    declared its inputs, the built operator is called with their blobs, and returns its result or results.
     """
 
     def __init__(self, op_name: str) -> None:
         self.op_name = op_name
         self._type: str | None = None
         self._inputs, self._attrs, self._outputs = {}, {}, {}
+        self._sizes: dict[str, int] = {}
 
     def Op(self, op_type_name: str) -> _UserOp:
         self._type = op_type_name
@@ -252,10 +279,11 @@ class _UserOp:
         return self
 
     def InputSize(self, input_name: str, size: Any) -> Any:
-        if len(self._inputs.get(input_name, ())) != size:
+        self._sizes[input_name] = int(size)
+        if input_name in self._inputs and len(self._inputs[input_name]) != size:
             raise ValueError(
-                f"user op {self.op_name}: input {input_name!r} has {len(self._inputs.get(input_name, ()))}"
-                f" blobs, expected {size}"
+                f"user op {self.op_name}: input {input_name!r} has {len(self._inputs[input_name])} blobs,"
+                f" expected {size}"
             )
         return self
 
@@ -271,6 +299,16 @@ class _UserOp:
         if self._type is None:
             raise ValueError(f"user op {self.op_name}: name the operator with .Op(type)")
         return self
+
+    def __call__(self, *blobs: torch.Tensor) -> Any:
+        declared = sum(self._sizes.values())
+        if len(blobs) != declared:
+            raise ValueError(
+                f"user op {self.op_name}: {declared} inputs were declared, {len(blobs)} blobs given"
+            )
+        rest = iter(blobs)
+        self._inputs = {name: list(itertools.islice(rest, size)) for name, size in self._sizes.items()}
+        return run(self._type or self.op_name, self._inputs, self._attrs)
 
     def InferAndTryRun(self) -> _UserOp | None:
         result = run(self._type, self._inputs, self._attrs)

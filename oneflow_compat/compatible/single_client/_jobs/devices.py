@@ -40,7 +40,8 @@ class Placement:
 
 
 def may_use_cpu_for_gpu() -> bool:
-    return _env.is_set("ONEFLOW_LEGACY_CPU") or bool(_session.default().settings.get("cpu_for_gpu"))
+    names = "ONEFLOW_CPU_FOR_CUDA", "ONEFLOW_LEGACY_CPU"
+    return any(map(_env.is_set, names)) or bool(_session.default().settings.get("cpu_for_gpu"))
 
 
 def torch_device(device_kind: str) -> torch.device:
@@ -56,7 +57,7 @@ def torch_device(device_kind: str) -> torch.device:
         return torch.device("cpu")
     raise RuntimeError(
         'a job asked for placement "gpu", but there is no CUDA device (torch.cuda.is_available() is False). '
-        "To run it on the CPU instead, set the environment variable ONEFLOW_LEGACY_CPU=1, "
+        "To run it on the CPU instead, set the environment variable ONEFLOW_CPU_FOR_CUDA=1, "
         "or call flow.config.use_cpu_when_no_gpu() before the first job."
     )
 
