@@ -209,6 +209,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if name == "__subclasses__" and is_a(owner, type):
             self.answer(function, (), f"{owner.__name__}.__subclasses__()", site)
         self.question(function, owner, name, site)
+        if site.is_user and is_a(owner, type):  # C looks up what it needs: autograd.Function.apply
+            self.entries_of_classes((owner,), site)
         if not self.special_method(owner, name, arguments, site):
             if type(owner) not in FREE and not is_a(owner, (type, torch.Tensor)):
                 self.method_of(owner, name, arguments, site)
