@@ -137,5 +137,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _until_the_reader_ends() -> int:
+    """Run main(). The reader of a pipe may end first, as `head` does."""
+    try:
+        status = main()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at exit
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_until_the_reader_ends())

@@ -232,6 +232,15 @@ def test_a_difference_is_explained_by_its_id_and_by_a_name(capsys):
     assert command_line(["--difference", "no-such-row"]) == 1
 
 
+def test_a_reader_that_ends_early_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "oneflow", "--difference", "o"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert done.returncode == 1 and done.stderr == ""
+
+
 def test_another_distribution_of_oneflow_in_the_same_folder_is_named(tmp_path):
     for name, file in (
         ("oneflow_compat-1.0.0", "oneflow/__init__.py"),
