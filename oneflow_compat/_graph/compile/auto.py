@@ -33,6 +33,7 @@ from ..program.random_functions import replays_random_numbers
 from . import aten, background, compiling, program_cache
 from .background_variants import BackgroundVariants
 from .inductor import compiler
+from .inductor.out_of_reach import not_compiled
 from .notices import say
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Tiered:
     @property
     def proofs(self) -> list[str]:
         """What was compared with the captured operators, for graph.explain()."""
-        return self.plan.proofs if self.plan is not None else []
+        return self.plan.proofs if self.plan is not None else not_compiled(self.program.graph)
 
     def _timed(self, *values: Any) -> Sequence[Any]:
         if self.calls >= WARM_UP:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.fx import Graph
@@ -38,7 +38,7 @@ from .decompositions import table
 from .fake_tensor_updates import propagation_of_changes
 from .gru_rnn import merge_steps
 from .kernel_results import results_laid_out
-from .out_of_reach import out_of_reach
+from .out_of_reach import not_compiled, out_of_reach
 from .regions import Region, host_program, split
 from .rewrites import (
     compare_one_result,
@@ -80,7 +80,9 @@ def compile(program: Program, config: Config, name: str = "inductor") -> Compile
         )
     plan = plan_for(program, config)
     if plan is None:
-        return aten.compile(program, config)
+        run: Any = aten.compile(program, config)
+        run.proofs = not_compiled(program.graph)
+        return cast("CompiledFunction", run)
     with Announcement(program.name, plan.operators) as notice:
         return plan.program_with(
             compile_region(plan.region, plan.infos, config.backend_options, notice, plan.request)

@@ -25,6 +25,12 @@ def out_of_reach(graph: Graph) -> str | None:
     return next((reason for rule, reason in _RULES.items() if rule(graph)), None)
 
 
+def not_compiled(graph: Graph) -> list[str]:
+    """Return the line of graph.explain() about a program that runs on aten as a whole."""
+    reason = out_of_reach(graph)
+    return [] if reason is None else [f"not compiled, because it {reason}"]
+
+
 def writes_expanded(graph: Graph) -> bool:
     """Whether a write has an expanded target, of which eager mode writes the one element in memory."""
     return any(_is_expanded(value) for node in _calls(graph) for value in written_args(node))
