@@ -464,13 +464,13 @@ _ROWS = (
     ),
     (
         "torch._inductor.codegen.cpp_wrapper_cpu",
-        "CppWrapperCpu.generate_fallback_kernel_with_runtime_lookup_python",
+        "CppWrapperCpu CppWrapperCpu.generate_fallback_kernel_with_runtime_lookup_python",
         "operators that return a list",
         "tests/graph/capture/test_written_lists.py",
     ),
     (
         "torch._inductor.loop_body",
-        "LoopBody.get_read_expr",
+        "LoopBody LoopBody.get_read_expr",
         "buffers that a program writes and reads",
         "tests/graph/backends/test_inductor_semantics.py",
     ),

@@ -22,4 +22,6 @@ from oneflow import _placement, _sbp, _Tensor
 from . import cuda as cuda
 from . import cudnn as cudnn
 
+cuda: Any
+
 cudnn: Any

@@ -377,6 +377,7 @@ REPRODUCERS = {
     "instance norm, gradient of a batch": instance_norm_of_a_batch,
     "pixel shuffle, empty batch": pixel_shuffle_of_an_empty_batch,
     "fused SGD, half precision": fused_sgd_of_half,
+    "writes of lists under a mode": writes_of_lists_are_not_counted,
     "reductions over no dimension": reduction_over_no_dimension,
     "logsumexp with keepdim": logsumexp_with_keepdim,
     "negative dim of cumsum": cumsum_of_the_last_dimension,
@@ -477,7 +478,6 @@ REPRODUCERS = {
         softmax_after_write, torch.ones(8, 5, 8).double(), torch.ones(8, 5, 8).double()
     ),
     "list of one result": list_of_one_result_ends_the_process,
-    "writes of lists under a mode": writes_of_lists_are_not_counted,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.fx import Node
@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .interfaces import CaptureInterface
-    from .recorder import Recorder
 
 _DEPTH = 16  # operators that the text of a local tensor follows
 
 
-def call_log(recorder: Recorder) -> CallLog:
+class Recording(Protocol):
+    """What the log reads of a recorder."""
+
+    markers: dict[float, object]
+    constants: dict[str, torch.Tensor]
+
+
+def call_log(recorder: Recording) -> CallLog:
     """Return the empty log of a recorder."""
     return CallLog(
         lambda: user_location(5),

@@ -58,7 +58,8 @@ class Graph:
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: _bool = True) -> None:
         """Load what state_dict() gave, or real OneFlow's; only before the first call.
 
-        Nothing changes when it does not fit.
+        Nothing changes when it does not fit. If the graph involves several ranks, nothing changes on any rank
+        when it does not fit on one of them, and every rank raises.
 
         TypeError unless the argument is a dict.
         """

@@ -95,6 +95,8 @@ class Sampler(torch.utils.data.Sampler[Any]):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
 
+dataloader: Any
+
 def default_collate(batch: Sequence[Any]) -> Any:
     """Stack a list of samples into one batch.
 
@@ -104,6 +106,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """
     ...
 
+distributed: Any
+
 def read_ofrecord(path: str | os.PathLike[str], on_corrupt: str = 'raise') -> Any:
     """Yield the records of one part file.
 
@@ -111,3 +115,5 @@ def read_ofrecord(path: str | os.PathLike[str], on_corrupt: str = 'raise') -> An
     file. A warning names the file and the offset.
     """
     ...
+
+sampler: Any
