@@ -107,3 +107,54 @@ def test_training_continues_after_failed_runs_as_if_there_had_been_none(backend)
                     graph(index, bad, written)
             losses.append(graph(index, good, written).item())
     assert losses[:3] == losses[3:]
+
+
+def selected(x):
+    return x[x > 0]
+
+
+# name -> (what build() computes before its writes, what it computes after them, good argument, bad argument)
+REFUSED_AFTER_THE_WRITES = {
+    "remainder by zero": (None, lambda x: 7 % x, torch.tensor([2]), torch.tensor([0])),
+    "division of integers by zero": (
+        None,
+        lambda x: torch.div(7, x, rounding_mode="floor"),
+        torch.tensor([2]),
+        torch.tensor([0]),
+    ),
+    "number beyond a dtype": (None, lambda x: torch.full((2,), x, dtype=torch.uint8), 2.0, 1e30),
+    "factor beyond a dtype": (None, lambda x: torch.add(torch.ones(2), 1, alpha=x), 2.0, 1e300),
+    "view of a selection": (selected, lambda x: x.view(2, -1), torch.ones(4), torch.tensor([1.0, 0, 1, 1])),
+    "sum with a selection": (
+        selected,
+        lambda x: x + torch.ones(4),
+        torch.ones(4),
+        torch.tensor([1.0, 0, 1, 1]),
+    ),
+    "item of a selection": (selected, lambda x: x[3] * 1, torch.ones(4), torch.tensor([1.0, 0, 1, 1])),
+    "end of a storage": (None, lambda x: x.as_strided((9,), (1,)) * 1, torch.ones(9)[:4], torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_AFTER_THE_WRITES)
+def test_writes_are_taken_back_if_an_operator_after_them_refuses_its_values(name):
+    prepare, compute, good, bad = REFUSED_AFTER_THE_WRITES[name]
+
+    class Counting(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.mean = torch.tensor(0), torch.ones(3)
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            x = x if prepare is None else prepare(x)
+            self.calls.add_(1)
+            self.mean.mul_(0.5)
+            return compute(x)
+
+    graph = Counting()
+    graph(good)
+    graph(good)
+    with pytest.raises((RuntimeError, IndexError)):
+        graph(bad)
+    assert graph.calls.item() == 2 and graph.mean.tolist() == [0.25] * 3
