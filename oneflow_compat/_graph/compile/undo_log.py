@@ -24,7 +24,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from ..._signals import completed, held
-from .copies import have_equal_bits, whole
+from .copies import copy_back
 
 
 class UndoLog:
@@ -110,10 +110,8 @@ def keep_generators(log: UndoLog, generators: Sequence[torch.Generator]) -> None
 
 
 def _copy_back(tensors: Sequence[torch.Tensor], values: Iterable[torch.Tensor]) -> None:
-    """Write the values back, but leave the version counters of tensors that nobody wrote."""
     for tensor, value in zip(tensors, values):
-        if not have_equal_bits(tensor, value):
-            whole(tensor).copy_(whole(value))
+        copy_back(tensor, value)
 
 
 def _copy_vectors_back(vectors: Sequence[torch.Tensor], values: torch.Tensor) -> None:

@@ -81,7 +81,7 @@ def _is_unseen(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
 
 
 def _is_exported(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
-    """Whether C++ code holds one of the two tensors. A DLPack capsule does, and knows the address of the memory.
+    """Whether C++ code holds one of the two tensors, as a DLPack capsule does, which knows their address.
 
     A formula of gradients may hold them as well, but torch exports no tensor that requires a gradient.
     """

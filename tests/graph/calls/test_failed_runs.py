@@ -109,6 +109,26 @@ def test_training_continues_after_failed_runs_as_if_there_had_been_none(backend)
     assert losses[:3] == losses[3:]
 
 
+def test_the_sign_of_a_zero_is_taken_back():
+    class Negating(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.zero, self.zeros = torch.tensor(-0.0), torch.tensor([-0.0j])
+            self.config.set_backend("aten")
+
+        def build(self, index):
+            self.zero.neg_()
+            self.zeros.neg_()
+            return torch.ones(2).index_select(0, index)
+
+    graph = Negating()
+    graph(torch.tensor([0]))
+    before = graph.zero.signbit(), torch.view_as_real(graph.zeros).signbit().tolist()
+    with pytest.raises(IndexError):
+        graph(torch.tensor([9]))
+    assert before == (graph.zero.signbit(), torch.view_as_real(graph.zeros).signbit().tolist())
+
+
 def selected(x):
     return x[x > 0]
 
