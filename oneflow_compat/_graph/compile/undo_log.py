@@ -48,6 +48,7 @@ class UndoLog:
         with torch.no_grad():
             for put_back, arguments in reversed(self.kept):
                 put_back(*arguments)
+        self.generators, self.kept = [], []  # the traceback of the error holds this log
 
     def hold(self) -> None:
         """Let signals wait for `release`, because what follows cannot be taken back."""

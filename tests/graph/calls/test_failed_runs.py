@@ -1,5 +1,7 @@
 """A call whose run fails changes nothing: state is as it was, whatever the program has written before."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -127,6 +129,26 @@ def test_the_sign_of_a_zero_is_taken_back():
     with pytest.raises(IndexError):
         graph(torch.tensor([9]))
     assert before == (graph.zero.signbit(), torch.view_as_real(graph.zeros).signbit().tolist())
+
+
+def test_an_error_that_is_kept_keeps_no_copies():
+    class Averaging(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.mean = torch.zeros(12345)
+            self.config.set_backend("aten")
+
+        def build(self, index):
+            self.mean.add_(1)
+            return torch.ones(2).index_select(0, index)
+
+    graph = Averaging()
+    graph(torch.tensor([0]))
+    before = {id(x) for x in gc.get_objects() if type(x) is torch.Tensor}
+    with pytest.raises(IndexError) as error:
+        graph(torch.tensor([9]))
+    new = [x for x in gc.get_objects() if type(x) is torch.Tensor and id(x) not in before]
+    assert error.value.__traceback__ and not [x for x in new if x.numel() == 12345]
 
 
 def selected(x):
