@@ -74,6 +74,12 @@ _ROWS = (
     ),
     (
         "torch.Tensor",
+        "_use_count",
+        "whether a DLPack capsule knows the address of a computed tensor",
+        "tests/core/test_tensor_table.py",
+    ),
+    (
+        "torch.Tensor",
         "_make_subclass",
         "creating a symbolic tensor without the checks of its constructor",
         "tests/graph/capture/test_known_results.py",

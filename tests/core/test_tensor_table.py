@@ -299,6 +299,18 @@ def test_a_view_that_would_miss_a_write_is_refused_as_in_torch():
     assert computed.sum() == 0 == computed.stride(1) - 1
 
 
+@pytest.mark.parametrize("export", [torch.from_dlpack, np.from_dlpack])
+def test_a_view_leaves_memory_alone_that_another_library_reads(export):
+    computed = m().t() + 1
+    of_rows = computed[1:]
+    exported = export(computed), export(of_rows)
+    for tensor in (computed, of_rows):
+        with pytest.raises(RuntimeError, match="view size"):
+            tensor.view(-1)
+    exported[0][2, 1] = exported[1][0, 0] = 9
+    assert computed.tolist() == [[1, 4], [9, 5], [3, 9]]
+
+
 def row_major_and_not(shape, order, steps):
     """Views of a computed tensor, laid out row by row and laid out as its operand; and their tensors."""
     values = torch.arange(float(torch.Size(shape).numel())).view(shape).permute(order)

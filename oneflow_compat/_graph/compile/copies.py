@@ -32,8 +32,7 @@ class CallState:
     def restore(self) -> None:
         """Write the copies back into the tensors of the call, and restore the generators."""
         for i, copy in self.copies.items():
-            if not have_equal_bits(self.values[i], copy):
-                whole(self.values[i]).copy_(whole(copy))
+            copy_back(self.values[i], copy)
         set_generator_states(self.generators)
 
 
@@ -56,6 +55,19 @@ def set_generator_states(states: dict[torch.device, torch.Tensor]) -> None:
 def have_equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one shape and dtype hold the same values. NaN equals NaN."""
     return torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def copy_back(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Write a value back, but leave the version counter of a tensor that nobody wrote."""
+    if not have_equal_bits(tensor, value) or not torch.equal(_signs(tensor), _signs(value)):
+        whole(tensor).copy_(whole(value))
+
+
+def _signs(value: torch.Tensor) -> torch.Tensor:
+    """Return the signs of a floating or complex tensor, in which -0.0 differs from 0.0."""
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
+    return torch.signbit(value.float() if value.is_floating_point() else value)
 
 
 def copy_size(values: Sequence[Any], positions: Iterable[int]) -> int:

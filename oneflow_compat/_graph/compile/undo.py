@@ -15,6 +15,7 @@ Inference without writes and without random numbers needs no log, and stays as i
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,12 @@ _SURE = frozenset(
 _SURE_IN_UPDATES = frozenset(
     "mm bmm addmm mv addmv baddbmm dot sum mean amax amin norm linalg_vector_norm any all max min"
     " _amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_".split()
+)
+# operators that refuse zeros or negative integers
+_REFUSE_INTEGERS = frozenset(
+    getattr(aten, name + suffix)
+    for name in ("div", "floor_divide", "fmod", "pow", "remainder")
+    for suffix in ("", "_")
 )
 
 
@@ -154,7 +161,11 @@ def _start_of_commit(calls: list[Node]) -> int:
 def _is_sure(node: Node) -> bool:
     """Whether a call fails only if there is no memory left."""
     target: Any = node.target
-    if target is operator.getitem or target is increment_version or is_view(node):
+    if target is operator.getitem or target is increment_version:
+        return True
+    if node.meta.get("phase") != "update" and _may_refuse_values(node):
+        return False
+    if is_view(node):
         return True
     if not isinstance(target, torch._ops.OpOverload):
         return getattr(target, "__module__", None) in ("_operator", "math")
@@ -169,6 +180,31 @@ def _is_sure(node: Node) -> bool:
         or node.meta.get("phase") == "update"
         and name in _SURE_IN_UPDATES
     )
+
+
+def _may_refuse_values(node: Node) -> bool:
+    """Whether a call may refuse a number, an integer, a size that varies, or the size of a storage."""
+    operands = [n.meta.get("tensor") for n in node.all_input_nodes]
+    infos = [info for info in (*operands, node.meta.get("tensor")) if info is not None]
+    if len(infos) < len(operands) or any(type(size) is str for info in infos for size in info.shape):
+        return True
+    target: Any = node.target
+    if target is aten.as_strided.default:
+        return _state(node) is not None
+    numbers = [] if is_view(node) else [*node.args, *node.kwargs.values()]
+    if any(_exceeds(number, info.dtype) for number in numbers for info in infos):
+        return True
+    if all(info.dtype.is_floating_point or info.dtype.is_complex for info in infos):
+        return False
+    return isinstance(target, torch._ops.OpOverload) and target.overloadpacket in _REFUSE_INTEGERS
+
+
+def _exceeds(value: object, dtype: torch.dtype) -> bool:
+    """Whether the conversion of a number to a dtype overflows."""
+    if type(value) not in (int, float) or dtype is torch.bool or value in (math.inf, -math.inf):
+        return False
+    limits = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype)
+    return bool(abs(value) > limits.max)  # type: ignore[arg-type]
 
 
 def _generators(program: Program, calls: list[Node]) -> list[Any]:

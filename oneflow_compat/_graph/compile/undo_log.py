@@ -24,7 +24,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from ..._signals import completed, held
-from .copies import have_equal_bits, whole
+from .copies import copy_back
 
 
 class UndoLog:
@@ -48,6 +48,7 @@ class UndoLog:
         with torch.no_grad():
             for put_back, arguments in reversed(self.kept):
                 put_back(*arguments)
+        self.generators, self.kept = [], []  # the traceback of the error holds this log
 
     def hold(self) -> None:
         """Let signals wait for `release`, because what follows cannot be taken back."""
@@ -110,10 +111,8 @@ def keep_generators(log: UndoLog, generators: Sequence[torch.Generator]) -> None
 
 
 def _copy_back(tensors: Sequence[torch.Tensor], values: Iterable[torch.Tensor]) -> None:
-    """Write the values back, but leave the version counters of tensors that nobody wrote."""
     for tensor, value in zip(tensors, values):
-        if not have_equal_bits(tensor, value):
-            whole(tensor).copy_(whole(value))
+        copy_back(tensor, value)
 
 
 def _copy_vectors_back(vectors: Sequence[torch.Tensor], values: torch.Tensor) -> None:

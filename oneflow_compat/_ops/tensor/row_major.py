@@ -74,8 +74,20 @@ def _is_unseen(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
     # NumPy arrays make the memory fixed
     if not storage.resizable() or storage.device.type == "cpu" and storage.is_shared():
         return False
+    if not owner.requires_grad and _is_exported(tensor, owner):
+        return False
     others = torch._C._storage_Use_Count(storage._cdata) - 1 - (1 if tensor is owner else 2)
     return others <= 0 or others == _saved_results(owner.grad_fn, storage._cdata)
+
+
+def _is_exported(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
+    """Whether C++ code holds one of the two tensors, as a DLPack capsule does, which knows their address.
+
+    A formula of gradients may hold them as well, but torch exports no tensor that requires a gradient.
+    """
+    if tensor is owner:
+        return tensor._use_count() > 1
+    return tensor._use_count() > 1 or owner._use_count() > 2  # the view holds its base
 
 
 def _saved_results(formula: Any, memory: int) -> int:

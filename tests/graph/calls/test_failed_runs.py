@@ -1,5 +1,7 @@
 """A call whose run fails changes nothing: state is as it was, whatever the program has written before."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -107,3 +109,94 @@ def test_training_continues_after_failed_runs_as_if_there_had_been_none(backend)
                     graph(index, bad, written)
             losses.append(graph(index, good, written).item())
     assert losses[:3] == losses[3:]
+
+
+def test_the_sign_of_a_zero_is_taken_back():
+    class Negating(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.zero, self.zeros = torch.tensor(-0.0), torch.tensor([-0.0j])
+            self.config.set_backend("aten")
+
+        def build(self, index):
+            self.zero.neg_()
+            self.zeros.neg_()
+            return torch.ones(2).index_select(0, index)
+
+    graph = Negating()
+    graph(torch.tensor([0]))
+    before = graph.zero.signbit(), torch.view_as_real(graph.zeros).signbit().tolist()
+    with pytest.raises(IndexError):
+        graph(torch.tensor([9]))
+    assert before == (graph.zero.signbit(), torch.view_as_real(graph.zeros).signbit().tolist())
+
+
+def test_an_error_that_is_kept_keeps_no_copies():
+    class Averaging(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.mean = torch.zeros(12345)
+            self.config.set_backend("aten")
+
+        def build(self, index):
+            self.mean.add_(1)
+            return torch.ones(2).index_select(0, index)
+
+    graph = Averaging()
+    graph(torch.tensor([0]))
+    before = {id(x) for x in gc.get_objects() if type(x) is torch.Tensor}
+    with pytest.raises(IndexError) as error:
+        graph(torch.tensor([9]))
+    new = [x for x in gc.get_objects() if type(x) is torch.Tensor and id(x) not in before]
+    assert error.value.__traceback__ and not [x for x in new if x.numel() == 12345]
+
+
+def selected(x):
+    return x[x > 0]
+
+
+# name -> (what build() computes before its writes, what it computes after them, good argument, bad argument)
+REFUSED_AFTER_THE_WRITES = {
+    "remainder by zero": (None, lambda x: 7 % x, torch.tensor([2]), torch.tensor([0])),
+    "division of integers by zero": (
+        None,
+        lambda x: torch.div(7, x, rounding_mode="floor"),
+        torch.tensor([2]),
+        torch.tensor([0]),
+    ),
+    "number beyond a dtype": (None, lambda x: torch.full((2,), x, dtype=torch.uint8), 2.0, 1e30),
+    "factor beyond a dtype": (None, lambda x: torch.add(torch.ones(2), 1, alpha=x), 2.0, 1e300),
+    "view of a selection": (selected, lambda x: x.view(2, -1), torch.ones(4), torch.tensor([1.0, 0, 1, 1])),
+    "sum with a selection": (
+        selected,
+        lambda x: x + torch.ones(4),
+        torch.ones(4),
+        torch.tensor([1.0, 0, 1, 1]),
+    ),
+    "item of a selection": (selected, lambda x: x[3] * 1, torch.ones(4), torch.tensor([1.0, 0, 1, 1])),
+    "end of a storage": (None, lambda x: x.as_strided((9,), (1,)) * 1, torch.ones(9)[:4], torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_AFTER_THE_WRITES)
+def test_writes_are_taken_back_if_an_operator_after_them_refuses_its_values(name):
+    prepare, compute, good, bad = REFUSED_AFTER_THE_WRITES[name]
+
+    class Counting(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.mean = torch.tensor(0), torch.ones(3)
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            x = x if prepare is None else prepare(x)
+            self.calls.add_(1)
+            self.mean.mul_(0.5)
+            return compute(x)
+
+    graph = Counting()
+    graph(good)
+    graph(good)
+    with pytest.raises((RuntimeError, IndexError)):
+        graph(bad)
+    assert graph.calls.item() == 2 and graph.mean.tolist() == [0.25] * 3
