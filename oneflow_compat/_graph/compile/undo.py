@@ -179,7 +179,7 @@ def _is_sure(node: Node) -> bool:
         or facts_of(target).view is not None
         or node.meta.get("phase") == "update"
         and name in _SURE_IN_UPDATES
-    )
+        )
 
 
 def _may_refuse_values(node: Node) -> bool:
