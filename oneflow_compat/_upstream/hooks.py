@@ -869,7 +869,7 @@ _ROWS = (
         "torch._C._functorch",
         "get_unwrapped is_functorch_wrapped_tensor",
         "the memory of a tensor under vmap and grad",
-        "tests/graph/capture/test_views.py",
+        "tests/graph/capture/test_written_views.py",
     ),
     (
         "torch._C",

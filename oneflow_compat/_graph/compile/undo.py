@@ -179,7 +179,7 @@ def _is_sure(node: Node) -> bool:
         or facts_of(target).view is not None
         or node.meta.get("phase") == "update"
         and name in _SURE_IN_UPDATES
-        )
+    )
 
 
 def _may_refuse_values(node: Node) -> bool:
@@ -215,8 +215,8 @@ def _generators(program: Program, calls: list[Node]) -> list[Any]:
     if any(samples(n.target) or n.meta.get("samples") or n.target in _OF_STATES for n in calls):
         devices = {s.device for s in program.slots if s.device is not None}
         of_devices = dict(enumerate(torch.cuda.default_generators))  # none without a GPU
-    indices = {d.index or 0 for d in devices if d.type == "cuda"}
-    on_cuda = (of_devices[index] for index in sorted(indices & of_devices.keys()))
+        indices = {d.index or 0 for d in devices if d.type == "cuda"}
+        on_cuda = (of_devices[index] for index in sorted(indices & of_devices.keys()))
         used += [torch.default_generator, *on_cuda]
     return list({id(generator): generator for generator in used}.values())
 
