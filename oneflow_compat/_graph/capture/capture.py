@@ -337,6 +337,7 @@ class Capture:
             reports_overflow=self._overflow is not None,
             created_state=tuple(c.location for c in created),
             undo=[self._modules.snapshot.restore_everything],
+            counters=self.python_values.counters,
             schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
             global_results=outputs.global_results,
         )

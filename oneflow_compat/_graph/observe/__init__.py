@@ -20,6 +20,7 @@ from ..._active import capturing
 from .attribute_reads import AttributeReads
 from .guards import sources
 from .guards.call_tests import alike_test, separate_test, unknown
+from .guards.counters import count
 from .guards.layouts import has_plain_layout
 from .guards.python_guards import Change, PythonGuards, checker_of
 from .guards.sources import Guard
@@ -39,6 +40,7 @@ __all__ = [
     "PythonGuards",
     "alike_test",
     "checker_of",
+    "count",
     "facts_of_arguments",
     "has_plain_layout",
     "observe",

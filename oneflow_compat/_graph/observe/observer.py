@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
+from .guards.counters import become_counter
 from .guards.outliving import MadeByBuild, outliving
 from .guards.python_guards import PythonGuards
 from .guards.sources import (
@@ -65,6 +66,8 @@ def _global_hooks(module: Any) -> dict[str, dict[Any, Any]]:
 class Observer:
     """A context: notes what build() reads. `finish()` gives the guards of later calls."""
 
+    _counts_in_calls = True  # whether each call repeats the steps of counters
+
     def __init__(
         self,
         active: Callable[..., Any],
@@ -94,10 +97,20 @@ class Observer:
         _current.reads, _current.seen = None, _NOTHING
         self.frames.__exit__(*exc)
         self.made_by_build.__exit__(*exc)
+        self._keep_counters()
         # no cycle: an error of build() holds this object, and the reads hold weights
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
             del self.reads
+
+    def _keep_counters(self) -> None:
+        """Set counters back to what they were before build(), because each call counts, the first one too."""
+        counters = list(self.reads.counters()) if self._counts_in_calls else []
+        created = self.ids_made_by_build() | self.reads.made if counters else frozenset()
+        for guard, counting in counters:
+            instance = self.reads.attribute_dicts.get(id(guard.owner))
+            if created.isdisjoint([id(guard.owner), instance]):
+                become_counter(guard, counting)
 
     def note_arguments(self, arguments: Any) -> Any:
         """Note the arguments of build(), and return (None, text) for what it does not see of them."""
@@ -397,22 +410,27 @@ def _call_unpacked(function: Any, *arguments: Any) -> None:
 
 def _store_attribute(instance: Any, site: Any) -> None:
     if type(instance) not in FREE and _active():
-        _current.reads.store_attribute(instance, site.name)
+        _current.reads.store_attribute(instance, site.name, site)
 
 
 def _store_item(container: Any, key: Any, site: Any) -> None:
     if type(container) not in FREE and _active():
-        _current.reads.store_item(container, key)
+        _current.reads.store_item(container, key, site)
 
 
 def _store_contents(container: Any, site: Any) -> None:
     if _active():
-        _current.reads.before_write(container)
+        _current.reads.store_contents(container, site)
 
 
 def _store_global(site: Any) -> None:
     if _active():
-        _current.reads.store_item(sys._getframe(1).f_globals, site.name)
+        _current.reads.store_item(sys._getframe(1).f_globals, site.name, site)
+
+
+def _store_cell(cell: Any, site: Any) -> None:
+    if _active():
+        _current.reads.assign(cell, None, site)
 
 
 def _of_tuple(hook: Any) -> Any:

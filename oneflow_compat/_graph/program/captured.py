@@ -16,6 +16,7 @@ from .symbolic import Branch
 
 if TYPE_CHECKING:
     from ..observe.guards.python_guards import PythonGuards
+    from ..observe.guards.sources import Guard
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,7 @@ class Effects:
     # puts the attributes back that build() changed, and says whether it changed any.
     # It is empty after the first run
     undo: list[Callable[[], bool]] = field(default_factory=list)
+    counters: tuple[Guard, ...] = ()  # numbers that build() only counts, and their steps
     schedulers: tuple[Any, ...] = ()  # of torch, or with the same step()
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)

@@ -54,7 +54,7 @@ ANSWER = "answer"  # what a function, or a method of the owner, returns for some
 STATE = "state"  # an answer of torch that torch's GlobalStateGuard compares, too
 LAYOUT = "layout"  # shape, strides, dtype and device of a tensor
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
-
+COUNTER = "counter"  # the class of a number that build() only counts; see counters.py
 ALIVE = "alive"  # whether the object of a weak reference is still there
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
@@ -164,7 +164,13 @@ _READERS: dict[Any, Callable[[Any, Any], Any]] = {
     STATE: lambda owner, key: _answer(owner, key),
     ALIVE: lambda owner, key: owner() is not None,
     LAYOUT: lambda owner, key: tensor_meta(owner),
+    COUNTER: lambda owner, counted: type(value_of_source(counted.access, owner, counted.key)),
 }
+
+
+def value_of_source(access: str, owner: Any, key: Any) -> Any:
+    """Return the value that a source holds. Raise if there is no such source."""
+    return _READERS[access](owner, key)
 
 
 def _answer(owner: Any, key: tuple[Any, ...]) -> Any:

@@ -60,7 +60,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     item: Callable[..., Any]
     store_attribute: Callable[..., Any]
     store_item: Callable[..., Any]
-    before_write: Callable[..., Any]
+    store_contents: Callable[..., Any]
     elements_only: Callable[..., Any]
     all_attributes: Callable[..., Any]
     make_visible: Callable[..., Any]
@@ -235,7 +235,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         elif name in ("__getattribute__", "__getattr__") and arguments:
             self.attribute(owner, arguments[0], site)
         elif name in ("__setattr__", "__delattr__") and arguments:
-            self.store_attribute(owner, arguments[0])
+            self.store_attribute(owner, arguments[0], site)
         else:
             return False
         return True
@@ -247,9 +247,10 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         elif name not in _MUTATORS:
             self.contents(owner, site)
         if name in _MUTATORS and (arguments or name not in ("__init__",)):
-            self.before_write(owner)
             if is_a(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
-                self.store_item(owner, arguments[0])
+                self.store_item(owner, arguments[0], site)
+            else:
+                self.store_contents(owner, site)
 
     def c_function(self, function: Any, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> Any:
         what = unfollowed_call(function, owner, name)
@@ -258,7 +259,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if function in (getattr, hasattr) and len(arguments) > 1 and type(arguments[1]) is str:
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
-            return self.store_attribute(arguments[0], arguments[1])
+            return self.store_attribute(arguments[0], arguments[1], site)
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)
         if function in (exec, eval):  # the names of the code are guarded, but those of separate locals
