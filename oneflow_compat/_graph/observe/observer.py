@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
 from .guards.counters import become_counter
-from .guards.outliving import MadeByBuild, outliving
+from .guards.outliving import MadeByBuild, guards_of_lasting, outliving
 from .guards.python_guards import PythonGuards
 from .guards.sources import (
     CONTAINS,
@@ -77,6 +77,7 @@ class Observer:
         """`owner`: the module with the tables of hooks that apply to all objects of a kind."""
         self.reads = Reads(active, on_module)
         self.made_by_build: Any = None  # MadeByBuild, from the first use on
+        self._caches: list[Any] = []  # objects that keep what the first call puts there
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
@@ -163,13 +164,15 @@ class Observer:
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
-        objects_of_build = self.made_by_build.ids(reads.attribute_dicts)
+        objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
         reads.guards, reads.objects, reads.opaque = {}, {}, []
         reads.seen.clear()
         reads.snapshots.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
+        filled = guards_of_lasting(filled, self._caches, objects_of_build, reads.attribute_dicts, snapshots)
+        self._caches.clear()
         unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
         result = PythonGuards(kept, pinned, unfollowed, follows_modules=True)
         if filled:
@@ -195,8 +198,7 @@ class Observer:
             self._settle(guard, replayed, kept, filled, opaque)
         return kept, filled
 
-    @staticmethod
-    def _settle(guard: Any, replayed: Any, kept: Any, filled: Any, opaque: Any) -> None:
+    def _settle(self, guard: Any, replayed: Any, kept: Any, filled: Any, opaque: Any) -> None:
         """Keep a guard, unless build() itself changed its source in another way than the program does.
 
         `filled` gets the guard of a source that build() filled in where it found nothing, and of a flag that
@@ -216,11 +218,13 @@ class Observer:
                 return
             if _is_cached_tensor(guard) or guard.site is not None and fills_for_good(guard.site.code):
                 _take_value_of_first_call(guard, current)
+                self._caches.append(guard.value)
                 kept.append(guard)
             else:
                 filled.append(guard)
         elif is_a(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
             guard.value = current
+            self._caches.append(guard.owner)
             kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
             what = f"a value that build() reads and then changes itself ({guard.label})"
