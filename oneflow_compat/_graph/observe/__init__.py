@@ -28,7 +28,7 @@ from .guards.torch_settings import setting_guards
 from .hooks.tensor_reads import facts_of_arguments
 from .instrumentation.bytecode import VERSION
 from .instrumentation.instructions import VERSIONS
-from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
+from .messages import report_fewer_guards, report_local_code, report_mode, report_repeated, report_unfollowed
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -45,6 +45,7 @@ __all__ = [
     "has_plain_layout",
     "observe",
     "observe_steps",
+    "report_local_code",
     "report_mode",
     "report_repeated",
     "report_unfollowed",
