@@ -28,6 +28,7 @@ from .guards.sources import (
     WEAK_CONTAINERS,
     contents,
     has_memory,
+    hold_weakly,
     is_a,
     is_fake,
     is_input,
@@ -174,6 +175,8 @@ class Observer:
         filled = guards_of_lasting(filled, self._caches, objects_of_build, reads.attribute_dicts, snapshots)
         self._caches.clear()
         unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
+        hold_weakly(kept, reads.weak)
+        reads.weak.clear()
         result = PythonGuards(kept, pinned, unfollowed, follows_modules=True)
         if filled:
             result.end_with_this_call(filled[0])

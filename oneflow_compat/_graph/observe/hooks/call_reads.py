@@ -23,7 +23,7 @@ from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .size_types import fix_size_whose_type_decides
 from .tensor_reads import TensorReads
-from .unfollowed import GENERATOR, IDENTITY, MEMORY, reads_generator, unfollowed_call
+from .unfollowed import GENERATOR, IDENTITY, MEMORY, WEAK_TENSOR, reads_generator, unfollowed_call
 
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
@@ -64,6 +64,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     elements_only: Callable[..., Any]
     all_attributes: Callable[..., Any]
     make_visible: Callable[..., Any]
+    note_weak: Callable[..., Any]
     objects: dict[int, Any]
     printing_site: Any
     pinned: set[int]
@@ -138,7 +139,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return self.attribute(instance, "__call__", site)
         cls = type(instance)
         if cls is weakref.ref:
-            return self.add(ALIVE, instance, None, instance() is not None, None, site)
+            return self.weak_reference(instance, site)
         self.contents(instance, site)
         if cls is operator.attrgetter:
             return self.attrgetter(instance, arguments, site)
@@ -151,6 +152,15 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
                 self.all_attributes(instance, site, 1)
             return self.attribute(instance, "__call__", site)
         self.argument_contents(arguments, site)
+
+    def weak_reference(self, reference: weakref.ref[Any], site: Any) -> None:
+        """Guard whether the object is there. A program that reads a tensor keeps the tensor alive."""
+        self.add(ALIVE, reference, None, reference() is not None, None, site)
+        self.note_weak([reference])
+        target = reference()
+        if site.is_user and is_a(target, torch.Tensor) and not is_a(target, torch.nn.Parameter):
+            if not is_fake(target):
+                self.warn(site, WEAK_TENSOR)
 
     def argument_contents(self, arguments: Sequence[Any], site: Any) -> None:
         for argument in arguments:

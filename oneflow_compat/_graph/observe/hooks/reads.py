@@ -14,7 +14,8 @@ import importlib.util
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from ..guards.sources import (
     OF_CAPTURE,
     TYPE,
     VIEWS,
+    WEAK_CONTAINERS,
     Guard,
     attributes_of,
     contents,
@@ -93,6 +95,7 @@ class Reads(CallReads):
         self.counted: dict[Any, Counting] = {}  # key of a guard -> the steps of a number that build() counts
         # (id(container), key) that build() assigned otherwise; key ANY_KEY: perhaps each of them
         self.assigned: set[Any] = set()
+        self.weak: dict[int, weakref.ref[Any]] = {}  # id(object) -> the weak reference that build() follows
         # set by the frames that are observed
         self.make_visible: Callable[[Any], None] = lambda code: None
         self.leave_out: Callable[[types.CodeType], None] = lambda code: None
@@ -370,6 +373,9 @@ class Reads(CallReads):
             return self.opaque.append((value, site, what))
         picture = self.snapshots.get(id(value), MISSING)
         picture = contents(value) if picture is MISSING else picture
+        if is_a(value, WEAK_CONTAINERS):
+            elements = picture[0] if is_a(value, weakref.WeakSet) else picture
+            self.note_weak([element for element in elements if is_a(element, weakref.ref)])
         if picture is not MISSING:
             self.elements(value, picture, site, depth)
         elif not is_plain(value):
@@ -381,6 +387,10 @@ class Reads(CallReads):
         if key not in self.seen:
             self.contents(value, site, _DEPTH)
             self.seen.discard(key)
+
+    def note_weak(self, references: Iterable[weakref.ref[Any]]) -> None:
+        """Let no guard keep the objects of weak references alive."""
+        self.weak.update((id(target), r) for r in references if (target := r()) is not None)
 
     def elements(self, value: Any, picture: Any, site: Any, depth: int) -> None:
         """Guard the elements of a container or array, and what nested containers hold."""
