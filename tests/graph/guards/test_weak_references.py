@@ -16,6 +16,9 @@ class Holder:
     def __init__(self, value=2.0):
         self.value = value
 
+    def read(self):
+        return self.value
+
 
 class Slotted:
     __slots__ = ("__weakref__", "value")
@@ -23,10 +26,18 @@ class Slotted:
     def __init__(self, value=2.0):
         self.value = value
 
+    def read(self):
+        return self.value
+
 
 def by_reference(owner):
     reference = weakref.ref(owner)
     return lambda x: x * (reference().value if reference() is not None else 5.0)
+
+
+def by_method(owner):
+    method = weakref.WeakMethod(owner.read)
+    return lambda x: x * (method()() if method() is not None else 5.0)
 
 
 def by_values(owner):
@@ -55,7 +66,9 @@ def graph_of(function):
 
 
 @pytest.mark.parametrize("cls", [Holder, Slotted])
-@pytest.mark.parametrize("make", [by_reference, by_values, by_keys, by_set], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [by_reference, by_method, by_values, by_keys, by_set], ids=lambda make: make.__name__
+)
 def test_an_object_that_dies_is_followed(make, cls):
     owner = cls()
     function = make(owner)

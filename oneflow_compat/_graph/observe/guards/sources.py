@@ -176,7 +176,7 @@ def value_of_source(access: str, owner: Any, key: Any) -> Any:
 
 
 def _target_of(reference: weakref.ref[Any]) -> Any:
-    target = reference()
+    target = weakref.ref.__call__(reference)
     if target is None:
         raise KeyError("the object of a weak reference is gone")
     return target

@@ -138,7 +138,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.visible(type(instance).__call__)
             return self.attribute(instance, "__call__", site)
         cls = type(instance)
-        if cls is weakref.ref:
+        if cls in (weakref.ref, weakref.WeakMethod):
             return self.weak_reference(instance, site)
         self.contents(instance, site)
         if cls is operator.attrgetter:
@@ -157,7 +157,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         """Guard whether the object is there. A program that reads a tensor keeps the tensor alive."""
         self.add(ALIVE, reference, None, reference() is not None, None, site)
         self.note_weak([reference])
-        target = reference()
+        target = weakref.ref.__call__(reference)
         if site.is_user and is_a(target, torch.Tensor) and not is_a(target, torch.nn.Parameter):
             if not is_fake(target):
                 self.warn(site, WEAK_TENSOR)

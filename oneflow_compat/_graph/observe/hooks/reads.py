@@ -390,7 +390,10 @@ class Reads(CallReads):
 
     def note_weak(self, references: Iterable[weakref.ref[Any]]) -> None:
         """Let no guard keep the objects of weak references alive."""
-        self.weak.update((id(target), r) for r in references if (target := r()) is not None)
+        for reference in references:
+            target = weakref.ref.__call__(reference)  # that of a method is its object
+            if target is not None:
+                self.weak[id(target)] = reference
 
     def elements(self, value: Any, picture: Any, site: Any, depth: int) -> None:
         """Guard the elements of a container or array, and what nested containers hold."""
