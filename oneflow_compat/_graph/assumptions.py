@@ -55,6 +55,7 @@ class Assumptions:
     modes: dict[int, tuple[Module, bool]] | None = None
     explanations: list[Explanation] = field(default_factory=list)
     _changes: Counter[str] = field(default_factory=Counter)  # label of a guard -> how often it failed
+    _local_code: dict[str, list[Hashable]] = field(default_factory=dict)  # name -> code among the arguments
     _reported: set[Hashable] = field(default_factory=set)  # subjects of warnings
 
     @property
@@ -84,6 +85,16 @@ class Assumptions:
         self.explanations[:] = [e for e in self.explanations if e.subject != explanation.subject]
         self.explanations.append(explanation)
         return explanation, self._changes[label]
+
+    def count_code(self, name: str, code: Hashable) -> int:
+        """Note a function or class among the arguments. Return how many of this name there were, or 0 if it
+        is one of them.
+        """
+        known = self._local_code.setdefault(name, [])
+        if code in known:
+            return 0
+        known.append(code)
+        return len(known)
 
     def is_first_report(self, subject: Hashable) -> bool:
         """Whether this graph has not reported the subject yet. It counts as reported from now on."""

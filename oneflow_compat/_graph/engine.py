@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _is_any_autocast_enabled
+from torch.utils._pytree import TreeSpec
 
 from .._errors import OneFlowError
 from .._global.collectives import RanksDiffer, report_failure
@@ -32,8 +33,9 @@ from .compile import compiler_for, compiling, default_backend
 from .config import Config
 from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
-from .observe import report_mode, report_repeated
+from .observe import report_local_code, report_mode, report_repeated
 from .program import passes
+from .program.object_trees import local_code_of
 from .program.pytree import tree_flatten
 from .signature import signature, with_autocast
 
@@ -187,6 +189,8 @@ class Engine:
                 for o, names in variants[0].validity.changed_options().items():
                     self.assumptions.add_live_options(o, names)
                     self.assumptions.explain(of_changed_options(o, names))
+            else:
+                self._note_local_code(key)
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
                 entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(leaves)
@@ -286,6 +290,12 @@ class Engine:
             if self.config.on_change is not None:
                 self.config.on_change(explanation)
             report_repeated(self.name, label, count)
+
+    def _note_local_code(self, key: Signature) -> None:
+        """Report functions and classes among the arguments that are other ones at call after call."""
+        for spec in key:
+            for name, code in local_code_of(spec).items() if isinstance(spec, TreeSpec) else ():
+                report_local_code(self.name, name, self.assumptions.count_code(name, code))
 
     @property
     def program(self) -> Program | None:

@@ -11,6 +11,7 @@ import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
 from ..._global.program_results import make_results_global
+from ..observe import count
 from ..program.captured import Effects
 from ..program.locations import LiveState
 from ..program.program import Program, roots
@@ -34,7 +35,7 @@ class Epilogue:
         results = results_of(program) if self._objects is None else list
         # whether the state of a call is more than what the program writes
         self.has_effects = self._stores_state or bool(
-            effects.attributes or effects.schedulers or effects.argument_changes
+            effects.attributes or effects.counters or effects.schedulers or effects.argument_changes
         )
         self._results = _without_history(results, _inputs_among_results(program))
         if effects.global_results:
@@ -52,6 +53,8 @@ class Epilogue:
             outputs, changed = self._objects.split(outputs)
         if self.effects.attributes:
             outputs = self._store_attributes(outputs)
+        if self.effects.counters:
+            count(self.effects.counters)
         if self.effects.schedulers:
             self._step_schedulers()
         if self._objects is not None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..definition import GraphDefinition
     from ..observe.guards.python_guards import PythonGuards
-    from ..program.locations import GroupOption, LiveState
+    from ..program.locations import GroupOption
     from ..program.symbolic import Branch
     from .interfaces import LossFactor
     from .side_effects.result_objects import Results
@@ -142,7 +142,7 @@ class Capture:
                 results = self._record(inputs, early, modules)
             captured = self._close(results)
         self._finish_step_reads()
-        self._install_new_state(captured.live)
+        self._install_new_state(captured)
         return captured.for_one_call() if self.python_values.serves_one_call else captured
 
     def _check_call(self) -> None:
@@ -335,8 +335,9 @@ class Capture:
             argument_changes=outputs.argument_changes,
             state_values=tuple(v.location for v in update.state_values) if update is not None else (),
             reports_overflow=self._overflow is not None,
-            created_state=tuple(c.location for c in created),
+            created_state=(*(c.location for c in created), *self.update.structures) if self.update else (),
             undo=[self._modules.snapshot.restore_everything],
+            counters=self.python_values.counters,
             schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
             global_results=outputs.global_results,
         )
@@ -402,10 +403,14 @@ class Capture:
             return None
         return update.found_inf
 
-    def _install_new_state(self, live: LiveState) -> None:
+    def _install_new_state(self, captured: Captured) -> None:
         if self.update is None:
             return
+        live = captured.live
         for location, value in self.update.structures.items():
+            container, keys = location.resolve(live)
+            if keys[0] in container:
+                captured.effects.replaced_state.append((location, container[keys[0]]))
             location.write(live, value)
         for created in (*self.update.created, *self.new_state):
             created.location.write(live, created.tensor)

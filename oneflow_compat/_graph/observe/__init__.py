@@ -20,6 +20,7 @@ from ..._active import capturing
 from .attribute_reads import AttributeReads
 from .guards import sources
 from .guards.call_tests import alike_test, separate_test, unknown
+from .guards.counters import count
 from .guards.layouts import has_plain_layout
 from .guards.python_guards import Change, PythonGuards, checker_of
 from .guards.sources import Guard
@@ -27,7 +28,7 @@ from .guards.torch_settings import setting_guards
 from .hooks.tensor_reads import facts_of_arguments
 from .instrumentation.bytecode import VERSION
 from .instrumentation.instructions import VERSIONS
-from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
+from .messages import report_fewer_guards, report_local_code, report_mode, report_repeated, report_unfollowed
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -39,10 +40,12 @@ __all__ = [
     "PythonGuards",
     "alike_test",
     "checker_of",
+    "count",
     "facts_of_arguments",
     "has_plain_layout",
     "observe",
     "observe_steps",
+    "report_local_code",
     "report_mode",
     "report_repeated",
     "report_unfollowed",

@@ -82,6 +82,16 @@ def report_repeated(name: str, label: str | None, times: int) -> None:
         )
 
 
+def report_local_code(name: str, code: str, times: int) -> None:
+    """Warn once if the arguments hold a function or class that is made anew for call after call."""
+    if times == _REPEATS:
+        warnings.warn(
+            f"graph {name}: the arguments of {times} calls held the {code}, made anew each time, and each one"
+            " makes a program of its own. Make it once, and pass what changes as a tensor or a number.",
+            stacklevel=5,
+        )
+
+
 def compared_with_argument(cls: type) -> CaptureError:
     """Return the error of a comparison by identity that has another outcome in build() than in eager mode."""
     return CaptureError(

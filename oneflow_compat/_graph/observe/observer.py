@@ -12,7 +12,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
-from .guards.outliving import MadeByBuild, outliving
+from .guards.counters import become_counter
+from .guards.outliving import MadeByBuild, guards_of_lasting, outliving
 from .guards.python_guards import PythonGuards
 from .guards.sources import (
     CONTAINS,
@@ -27,6 +28,7 @@ from .guards.sources import (
     WEAK_CONTAINERS,
     contents,
     has_memory,
+    hold_weakly,
     is_a,
     is_fake,
     is_input,
@@ -65,6 +67,8 @@ def _global_hooks(module: Any) -> dict[str, dict[Any, Any]]:
 class Observer:
     """A context: notes what build() reads. `finish()` gives the guards of later calls."""
 
+    _counts_in_calls = True  # whether each call repeats the steps of counters
+
     def __init__(
         self,
         active: Callable[..., Any],
@@ -74,6 +78,7 @@ class Observer:
         """`owner`: the module with the tables of hooks that apply to all objects of a kind."""
         self.reads = Reads(active, on_module)
         self.made_by_build: Any = None  # MadeByBuild, from the first use on
+        self._caches: list[Any] = []  # objects that keep what the first call puts there
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
@@ -94,10 +99,20 @@ class Observer:
         _current.reads, _current.seen = None, _NOTHING
         self.frames.__exit__(*exc)
         self.made_by_build.__exit__(*exc)
+        self._keep_counters()
         # no cycle: an error of build() holds this object, and the reads hold weights
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
             del self.reads
+
+    def _keep_counters(self) -> None:
+        """Set counters back to what they were before build(), because each call counts, the first one too."""
+        counters = list(self.reads.counters()) if self._counts_in_calls else []
+        created = self.ids_made_by_build() | self.reads.made if counters else frozenset()
+        for guard, counting in counters:
+            instance = self.reads.attribute_dicts.get(id(guard.owner))
+            if created.isdisjoint([id(guard.owner), instance]):
+                become_counter(guard, counting)
 
     def note_arguments(self, arguments: Any) -> Any:
         """Note the arguments of build(), and return (None, text) for what it does not see of them."""
@@ -150,14 +165,18 @@ class Observer:
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
-        objects_of_build = self.made_by_build.ids(reads.attribute_dicts)
+        objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
         reads.guards, reads.objects, reads.opaque = {}, {}, []
         reads.seen.clear()
         reads.snapshots.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
+        filled = guards_of_lasting(filled, self._caches, objects_of_build, reads.attribute_dicts, snapshots)
+        self._caches.clear()
         unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
+        hold_weakly(kept, reads.weak)
+        reads.weak.clear()
         result = PythonGuards(kept, pinned, unfollowed, follows_modules=True)
         if filled:
             result.end_with_this_call(filled[0])
@@ -182,8 +201,7 @@ class Observer:
             self._settle(guard, replayed, kept, filled, opaque)
         return kept, filled
 
-    @staticmethod
-    def _settle(guard: Any, replayed: Any, kept: Any, filled: Any, opaque: Any) -> None:
+    def _settle(self, guard: Any, replayed: Any, kept: Any, filled: Any, opaque: Any) -> None:
         """Keep a guard, unless build() itself changed its source in another way than the program does.
 
         `filled` gets the guard of a source that build() filled in where it found nothing, and of a flag that
@@ -203,11 +221,13 @@ class Observer:
                 return
             if _is_cached_tensor(guard) or guard.site is not None and fills_for_good(guard.site.code):
                 _take_value_of_first_call(guard, current)
+                self._caches.append(guard.value)
                 kept.append(guard)
             else:
                 filled.append(guard)
         elif is_a(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
             guard.value = current
+            self._caches.append(guard.owner)
             kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
             what = f"a value that build() reads and then changes itself ({guard.label})"
@@ -397,22 +417,27 @@ def _call_unpacked(function: Any, *arguments: Any) -> None:
 
 def _store_attribute(instance: Any, site: Any) -> None:
     if type(instance) not in FREE and _active():
-        _current.reads.store_attribute(instance, site.name)
+        _current.reads.store_attribute(instance, site.name, site)
 
 
 def _store_item(container: Any, key: Any, site: Any) -> None:
     if type(container) not in FREE and _active():
-        _current.reads.store_item(container, key)
+        _current.reads.store_item(container, key, site)
 
 
 def _store_contents(container: Any, site: Any) -> None:
     if _active():
-        _current.reads.before_write(container)
+        _current.reads.store_contents(container, site)
 
 
 def _store_global(site: Any) -> None:
     if _active():
-        _current.reads.store_item(sys._getframe(1).f_globals, site.name)
+        _current.reads.store_item(sys._getframe(1).f_globals, site.name, site)
+
+
+def _store_cell(cell: Any, site: Any) -> None:
+    if _active():
+        _current.reads.assign(cell, None, site)
 
 
 def _of_tuple(hook: Any) -> Any:

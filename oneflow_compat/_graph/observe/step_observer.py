@@ -21,6 +21,8 @@ _COMPARED_ELSEWHERE = ("param_groups", "state", "step", "_opt_called", "_step_co
 class StepObserver(Observer):
     """A context of each step(). Groups, parameters and state have tests of their own before each call."""
 
+    _counts_in_calls = False
+
     def __init__(self, active: Callable[..., Any]) -> None:
         super().__init__(active, lambda module: None, optimizer_module)
 

@@ -16,6 +16,7 @@ from .symbolic import Branch
 
 if TYPE_CHECKING:
     from ..observe.guards.python_guards import PythonGuards
+    from ..observe.guards.sources import Guard
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,17 +85,22 @@ class Effects:
     # optimizer state that the capture created. It is removed if the first run fails, and if the only run of a
     # program changed nothing, so that the next call creates it again
     created_state: tuple[OptimizerState | GroupOption, ...] = ()
+    # (location, value) of optimizer state that the capture gave another structure: the value from before
+    replaced_state: list[tuple[OptimizerState, Any]] = field(default_factory=list)
     # puts the attributes back that build() changed, and says whether it changed any.
     # It is empty after the first run
     undo: list[Callable[[], bool]] = field(default_factory=list)
+    counters: tuple[Guard, ...] = ()  # numbers that build() only counts, and their steps
     schedulers: tuple[Any, ...] = ()  # of torch, or with the same step()
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
 
     def remove_created_state(self, live: LiveState) -> None:
-        """Remove the optimizer state that the capture created, before a run has changed it."""
+        """Remove the optimizer state that the capture created or replaced, before a run has changed it."""
         for location in self.created_state:
             location.remove(live)
+        for location, value in self.replaced_state:
+            location.write(live, value)
 
     def undo_capture(self, live: LiveState) -> bool:
         """Take back what the capture changed, before a run. Return whether it had changed attributes."""

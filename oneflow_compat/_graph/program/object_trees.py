@@ -11,16 +11,18 @@ This extends torch's pytree to objects of any class that has a layout. A spec ha
 
 from __future__ import annotations
 
+import dis
+import functools
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
 
 from .object_layouts import ITEM, SLOT, Layout, Part, layout_of
-from .python_values import is_constant
+from .python_values import is_constant, same_value
 from .symbolic import SYMBOLIC_NUMBERS
 
 TreeSpec = pytree.TreeSpec
@@ -66,7 +68,11 @@ class Attribute(str):
 
 
 class Identity:
-    """An object that another one equals only if it is the same."""
+    """An object that another one equals only if it is the same.
+
+    A function equals another one that the same statement made, if no call could tell them apart: the lambda
+    of `lambda x: x * k` that each call of a loader makes with an equal k.
+    """
 
     __slots__ = ("value",)
 
@@ -74,13 +80,55 @@ class Identity:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and self.value is other.value
+        if not isinstance(other, Identity):
+            return False
+        return self.value is other.value or _are_copies(self.value, other.value)
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return id(self.value.__code__ if type(self.value) is types.FunctionType else self.value)
 
     def __repr__(self) -> str:
         return object.__repr__(self.value)
+
+
+def _are_copies(one: Any, other: Any) -> bool:
+    """Whether two functions have one code, and equal defaults and variables that cannot change."""
+    if type(one) is not types.FunctionType or type(other) is not types.FunctionType:
+        return False
+    return (
+        one.__code__ is other.__code__
+        and one.__globals__ is other.__globals__
+        and not (one.__dict__ or other.__dict__)
+        and not _assigns_variables(one.__code__)
+        and _are_same_constants(one.__defaults__ or (), other.__defaults__ or ())
+        and (one.__kwdefaults__ or {}).keys() == (other.__kwdefaults__ or {}).keys()
+        and _are_same_constants((one.__kwdefaults__ or {}).values(), (other.__kwdefaults__ or {}).values())
+        and _are_same_constants(_variables(one), _variables(other))
+    )
+
+
+def _are_same_constants(one: Collection[Any], other: Collection[Any]) -> bool:
+    return len(one) == len(other) and all(
+        a is b or is_constant(a) and is_constant(b) and same_value(a, b) for a, b in zip(one, other)
+    )
+
+
+def _variables(function: types.FunctionType) -> list[Any]:
+    """Return the values of the closure. A variable without a value equals none."""
+    cells = function.__closure__ or ()
+    try:
+        return [cell.cell_contents for cell in cells]
+    except ValueError:
+        return [object() for _ in cells]
+
+
+@functools.lru_cache(256)
+def _assigns_variables(code: types.CodeType) -> bool:
+    """Whether a function, or one inside it, assigns a variable of a closure."""
+    stores = any(i.opname in ("STORE_DEREF", "DELETE_DEREF") for i in dis.get_instructions(code))
+    return stores or any(
+        type(value) is types.CodeType and _assigns_variables(value) for value in code.co_consts
+    )
 
 
 def is_code(value: Any) -> bool:
@@ -275,6 +323,17 @@ def nodes_of(spec: TreeSpec) -> Iterator[TreeSpec]:
     yield spec
     for child in spec.children():
         yield from nodes_of(child)
+
+
+def local_code_of(spec: TreeSpec) -> dict[str, Identity]:
+    """Return the functions and classes in a spec that a function made, maybe anew for each call."""
+    values = [node.context.value for node in nodes_of(spec) if node.type in (Existing, Method)]
+    values += [node.context.cls for node in nodes_of(spec) if node.type is Opened]
+    return {
+        f"{'class' if isinstance(value, type) else 'function'} {value.__qualname__}": Identity(value)
+        for value in values
+        if isinstance(value, (type, types.FunctionType)) and "<" in value.__qualname__
+    }
 
 
 def has_objects(spec: TreeSpec) -> bool:

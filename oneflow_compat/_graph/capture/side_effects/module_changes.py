@@ -451,4 +451,7 @@ def put_back(now: Any, copied: Any, everything: bool) -> bool:
 
 
 def _are_identical(now: list[Any], old: list[Any]) -> bool:
-    return len(now) == len(old) and all(k == l and v is w for (k, v), (l, w) in zip(now, old))
+    """Whether two lists of (key, value) hold the same objects. A key is an index, or any object."""
+    return len(now) == len(old) and all(
+        v is w and (k is l or type(k) is int and k == l) for (k, v), (l, w) in zip(now, old)
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +14,11 @@ from ...._active import outside_capture
 from ...._global.tensor import memory_of
 from ...errors import CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, OptimizerState
-from ...program.nested_state import copied, found_at, leaves, put_at, symbolic
+from ...program.nested_state import found_at, leaves, put_at, symbolic
 from ...program.operators import facts_of, operators_that
 from ...program.program import is_view
 from ..interfaces import RecordedTensor
-from ..state_map import StateMap
+from ..state_map import StateMap, memory_id
 from .host_scalars import HostScalar, ScalarTrace
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ class StateChanges:
         state: StateMap
         trace: ScalarTrace
         snapshots: list[Any]
+        elements_before: dict[int, list[Any]]
         state_values: list[StateValue]
         structures: dict[OptimizerState, object]
         new_options: dict[int, list[tuple[int, str, RecordedTensor]]]
@@ -189,18 +192,34 @@ class StateChanges:
             )
 
     def _keep_structures(self, index: Any, param: Any, state: Any, before: Any) -> None:
-        """Record the lists, dicts and other containers that step() created.
+        """Record the lists and dicts that step() created, or gave other lengths or keys.
 
-        They are stored with the optimizer after the capture.
+        They are stored with the optimizer after the capture. A run then fills in what it computes.
         """
+        for key in before.keys() - state.keys():
+            self._refuse_change(index, key, "removes")
         for key, value in state.items():
-            if not isinstance(value, (torch.Tensor, HostScalar, *_FIXED)):
-                others = [v for _, v in leaves(value, (key,)) if not isinstance(v, torch.Tensor)]
-                if any(map(symbolic, others)):
-                    self._refuse_object(self.state.optimizers[index][0], f"its state {key!r}", value)
-                if key not in before:
-                    self.structures[self.state_location(index, param, (key,))] = copied(value)
-                    self.serves_one_call = self.serves_one_call or bool(others)
+            if isinstance(value, (torch.Tensor, HostScalar, *_FIXED)):
+                continue
+            entries = leaves(value, (key,))
+            others = [v for _, v in entries if not isinstance(v, torch.Tensor)]
+            if any(map(symbolic, others)):
+                self._refuse_object(self.state.optimizers[index][0], f"its state {key!r}", value)
+            if key not in before:
+                self.structures[self.state_location(index, param, (key,))] = _without_symbols(value)
+                self.serves_one_call = self.serves_one_call or bool(others)
+            elif [path for path, _ in entries] != [path for path, _ in leaves(before[key], (key,))]:
+                self.structures[self.state_location(index, param, (key,))] = _without_symbols(value)
+                self.serves_one_call = True
+            elif any(_has_changed(v, found_at(before, path), self.elements_before) for path, v in entries):
+                self._refuse_change(index, key, "changes")
+
+    def _refuse_change(self, index: int, key: Any, change: str) -> None:
+        raise CaptureError(
+            f"{self._kind(index)} {change} its state {key!r}, which a program cannot follow",
+            "A program follows tensors and numbers, and lists and dicts of tensors: keep one of these in"
+            " optimizer.state[param], or step this optimizer in eager mode.",
+        )
 
     def _kind(self, index: Any) -> Any:
         return type(self.state.optimizers[index][0]).__name__
@@ -210,15 +229,34 @@ class StateChanges:
 
     def _replaced_state(self, index: Any, optimizer: Any) -> None:
         """Write each state tensor that step() replaced into the memory of the old one."""
-        pairs = []
+        pairs, added = [], []
         for param, state in optimizer.state.items():
             before = self._state_before(index, param)
             for path, value in leaves(state):
                 old = found_at(before, path)
-                if isinstance(value, torch.Tensor) and isinstance(old, torch.Tensor) and value is not old:
+                if not isinstance(value, torch.Tensor) or value is old:
+                    continue
+                if isinstance(old, torch.Tensor):
                     pairs.append((old, value, f"state {path[0]!r}"))
                     put_at(state, path, old)
+                else:
+                    added.append((state, path, value))
+        self._copy_moved(added, [old for old, _, _ in pairs])
         self._write(optimizer, pairs)
+
+    def _copy_moved(self, added: list[Any], written: list[torch.Tensor]) -> None:
+        """Copy old tensors that step() moved to a new location, if another tensor replaces them at theirs.
+
+        After `held.insert(0, new)`, the tensor new is written into the memory of held[1].
+        """
+        memories = {self._memory(tensor) for tensor in written}
+        with torch.no_grad():
+            for state, path, value in added:
+                if memories and self._memory(value) in memories:
+                    put_at(state, path, value.clone())
+
+    def _memory(self, tensor: torch.Tensor) -> int:
+        return memory_id(self.recorder._convert(memory_of(tensor))[1])
 
     @staticmethod
     def _refuse_object(optimizer: Optimizer, location: Any, value: Any) -> None:
@@ -314,6 +352,33 @@ class StateChanges:
         if isinstance(a, torch.fx.Node):
             return self._evaluate(a)
         return type(a)(self._evaluated(x) for x in a) if isinstance(a, (list, tuple)) else a
+
+
+def _without_symbols(value: Any) -> Any:
+    """Copy nested lists and dicts, with None for each tensor that a run computes."""
+    if isinstance(value, dict):
+        return {k: _without_symbols(v) for k, v in value.items()}
+    if type(value) is list:
+        return [_without_symbols(v) for v in value]
+    return None if isinstance(value, torch.Tensor) and isinstance(memory_of(value), RecordedTensor) else value
+
+
+def _has_changed(value: Any, before: Any, elements_before: Mapping[int, list[Any]]) -> bool:
+    """Whether step() changed an object that is no tensor and no number, for example a tuple of numbers."""
+    if isinstance(value, (torch.Tensor, HostScalar, *_FIXED)):
+        return False
+    if value is not before:
+        return type(value) is not type(before) or value != before
+    elements = elements_before.get(id(value))
+    return elements is not None and not (
+        len(elements) == len(value) and all(map(operator.is_, elements, value))
+    )
+
+
+def elements_of_others(states: Mapping[Any, dict[Any, Any]]) -> dict[int, list[Any]]:
+    """Return {id: elements} of the sets and deques in a state, which is no list and no dict."""
+    values = (value for state in states.values() for _, value in leaves(state))
+    return {id(value): list(value) for value in values if isinstance(value, (set, deque))}
 
 
 def _empty_like(info: Any) -> Any:

@@ -24,7 +24,7 @@ from . import sparse_rows
 from .forms import form_options
 from .host_scalars import ScalarMode, ScalarTrace, traced_math
 from .loss_scaling import begun, choose, keep_old, unscale
-from .optimizer_state import CreatedState, StateChanges, StateValue
+from .optimizer_state import CreatedState, StateChanges, StateValue, elements_of_others
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,6 +82,7 @@ class Update(StateChanges):
         # the context of each step(), which may be entered again
         self.observed: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.snapshots: list[Any] = []
+        self.elements_before: dict[int, list[Any]] = {}  # of sets and deques in the state
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.created: list[CreatedState] = []  # before the step
         # optimizer -> [(group, key, tensor)] that the step put into param_groups
@@ -135,6 +136,7 @@ class Update(StateChanges):
         for optimizer, _ in self.state.optimizers:
             states = {p: (s, copied(s)) for p, s in optimizer.state.items()}
             self.snapshots.append((optimizer, states, [copied(g) for g in optimizer.param_groups]))
+            self.elements_before.update(elements_of_others(optimizer.state))
 
     def _clip(self, found_inf: Any) -> None:
         for group in (g for optimizer, _ in self.state.optimizers for g in optimizer.param_groups):

@@ -7,9 +7,11 @@ are still referenced, with all that these refer to.
 """
 
 import collections
+import functools
 import gc
 import sys
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from .sources import CONTENTS, Guard, attributes_of, is_a
 
 # They refer to everything of a capture. What only they refer to counts as alive.
+_LRU_CACHE = type(functools.lru_cache(print))
 _OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)
 
 
@@ -120,6 +123,48 @@ def _referents(value: object) -> list[Any]:
     if attributes is not None and not any(attributes is referent for referent in referents):
         referents.append(attributes)
     return referents
+
+
+def guards_of_lasting(
+    guards: Sequence[Guard],
+    caches: Sequence[Any],
+    created: set[int],
+    attribute_dicts: Mapping[int, int],
+    snapshots: Mapping[int, Any],
+) -> list[Guard]:
+    """Leave out the guards of objects that each call of build() makes anew: no cache has them.
+
+    `caches` are objects from which the next call takes what this one put into them; caches of functions are
+    added here. `snapshots` is {id(container): its contents before build() changed it}.
+    """
+    dicts = [guard.owner for guard in guards if type(guard.owner) is dict]
+    dicts = [value for value in dicts if id(value) not in attribute_dicts]
+    owners = {id(guard.owner) for guard in guards} - set(map(id, dicts))
+    fresh = {owner for owner in owners if attribute_dicts.get(owner, owner) in created}
+    fresh |= _dicts_of_build(dicts, created, snapshots)
+    del dicts
+    if not fresh:
+        return list(guards)
+    functions = [value for value in gc.get_objects() if type(value) is _LRU_CACHE]
+    entries = [value for value in gc.get_referents(*functions) if type(value) is dict]
+    cached = _with_what_build_made([*functions, *entries, *caches], created | fresh)
+    return [guard for guard in guards if id(guard.owner) not in fresh or id(guard.owner) in cached]
+
+
+def _dicts_of_build(dicts: list[Any], created: set[int], snapshots: Mapping[int, Any]) -> set[int]:
+    """Return the ids of the dicts that build() made.
+
+    The collector lists a dict of numbers from the time on at which it gets another object, so its age is not
+    known. A dict is one of build() if build() made all that refers to it, or put it there.
+    """
+    ids = set(map(id, dicts))
+    old: set[int] = set()
+    for holder in gc.get_referrers(*dicts) if dicts else ():
+        is_own = holder is dicts or isinstance(holder, types.FrameType) or id(holder) in created
+        held = ids.intersection(map(id, gc.get_referents(holder))) if not is_own else set()
+        before = snapshots.get(id(holder))
+        old |= held if before is None else held.intersection(map(id, before))
+    return ids - old
 
 
 def _count_in_loop() -> Any:

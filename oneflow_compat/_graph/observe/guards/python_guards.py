@@ -15,6 +15,7 @@ from .checkers import differs, new_checker
 from .layouts import is_compared_with_others
 from .sources import (
     CONTENTS,
+    COUNTER,
     LAYOUT,
     MODE,
     OF_CAPTURE,
@@ -62,6 +63,11 @@ class PythonGuards:
         self._is_checker_new = False  # built in a check that has not accepted all groups yet
         # None while nothing was written. Otherwise, or if the checker is new, holds() looks closer
         self.first_change: Callable[[], int | None] = _unknown
+
+    @property
+    def counters(self) -> tuple[Guard, ...]:
+        """The guards of the numbers that each call counts."""
+        return tuple(guard for guard in self.guards if guard.access == COUNTER)
 
     def keep_settings(self, settings: list[Guard]) -> None:
         """Guard the settings of torch as they were when the capture began, before all else."""
@@ -271,6 +277,8 @@ class _Adoption:
         owned = self._owned(old)
         if not owned:
             return False
+        if any(guard.access == COUNTER for guard, _ in owned) and self._is_held(old):
+            return False  # counters of two objects where the program has those of one
         self.replaced[id(old)] = old, new
         for guard, owner in owned:
             current = guard.read(new if owner is old else _attributes(new))
@@ -279,6 +287,10 @@ class _Adoption:
             ):
                 return False
         return True
+
+    def _is_held(self, value: Any) -> bool:
+        """Whether a guarded source still holds a value."""
+        return any(guard.value is value and guard.current() is value for guard in self.guards.guards)
 
     def _owned(self, instance: Any) -> list[Any]:
         """[(guard, owner)] of the guards of an object and of its attributes."""

@@ -13,7 +13,7 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,8 @@ ANSWER = "answer"  # what a function, or a method of the owner, returns for some
 STATE = "state"  # an answer of torch that torch's GlobalStateGuard compares, too
 LAYOUT = "layout"  # shape, strides, dtype and device of a tensor
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
-
+COUNTER = "counter"  # the class of a number that build() only counts; see counters.py
+WEAK = "weak"  # a source of the object of a weak reference
 ALIVE = "alive"  # whether the object of a weak reference is still there
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
@@ -164,7 +165,32 @@ _READERS: dict[Any, Callable[[Any, Any], Any]] = {
     STATE: lambda owner, key: _answer(owner, key),
     ALIVE: lambda owner, key: owner() is not None,
     LAYOUT: lambda owner, key: tensor_meta(owner),
+    WEAK: lambda owner, source: value_of_source(source[0], _target_of(owner), source[1]),
+    COUNTER: lambda owner, counted: type(value_of_source(counted.access, owner, counted.key)),
 }
+
+
+def value_of_source(access: str, owner: Any, key: Any) -> Any:
+    """Return the value that a source holds. Raise if there is no such source."""
+    return _READERS[access](owner, key)
+
+
+def _target_of(reference: weakref.ref[Any]) -> Any:
+    target = weakref.ref.__call__(reference)
+    if target is None:
+        raise KeyError("the object of a weak reference is gone")
+    return target
+
+
+def hold_weakly(guards: Iterable[Guard], references: Mapping[int, weakref.ref[Any]]) -> None:
+    """Let the guards of the objects of weak references hold the references.
+
+    `references` is {id(object): a weak reference to it}.
+    """
+    for guard in guards:
+        reference = references.get(id(guard.owner))
+        if reference is not None and guard.access in (TYPE, ATTRIBUTES, ATTRIBUTE):
+            guard.owner, guard.access, guard.key = reference, WEAK, (guard.access, guard.key)
 
 
 def _answer(owner: Any, key: tuple[Any, ...]) -> Any:

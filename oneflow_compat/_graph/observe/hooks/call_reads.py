@@ -23,7 +23,7 @@ from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .size_types import fix_size_whose_type_decides
 from .tensor_reads import TensorReads
-from .unfollowed import GENERATOR, IDENTITY, MEMORY, reads_generator, unfollowed_call
+from .unfollowed import GENERATOR, IDENTITY, MEMORY, WEAK_TENSOR, reads_generator, unfollowed_call
 
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
@@ -60,10 +60,11 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     item: Callable[..., Any]
     store_attribute: Callable[..., Any]
     store_item: Callable[..., Any]
-    before_write: Callable[..., Any]
+    store_contents: Callable[..., Any]
     elements_only: Callable[..., Any]
     all_attributes: Callable[..., Any]
     make_visible: Callable[..., Any]
+    note_weak: Callable[..., Any]
     objects: dict[int, Any]
     printing_site: Any
     pinned: set[int]
@@ -137,8 +138,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.visible(type(instance).__call__)
             return self.attribute(instance, "__call__", site)
         cls = type(instance)
-        if cls is weakref.ref:
-            return self.add(ALIVE, instance, None, instance() is not None, None, site)
+        if cls in (weakref.ref, weakref.WeakMethod):
+            return self.weak_reference(instance, site)
         self.contents(instance, site)
         if cls is operator.attrgetter:
             return self.attrgetter(instance, arguments, site)
@@ -151,6 +152,15 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
                 self.all_attributes(instance, site, 1)
             return self.attribute(instance, "__call__", site)
         self.argument_contents(arguments, site)
+
+    def weak_reference(self, reference: weakref.ref[Any], site: Any) -> None:
+        """Guard whether the object is there. A program that reads a tensor keeps the tensor alive."""
+        self.add(ALIVE, reference, None, reference() is not None, None, site)
+        self.note_weak([reference])
+        target = weakref.ref.__call__(reference)
+        if site.is_user and is_a(target, torch.Tensor) and not is_a(target, torch.nn.Parameter):
+            if not is_fake(target):
+                self.warn(site, WEAK_TENSOR)
 
     def argument_contents(self, arguments: Sequence[Any], site: Any) -> None:
         for argument in arguments:
@@ -237,7 +247,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         elif name in ("__getattribute__", "__getattr__") and arguments:
             self.attribute(owner, arguments[0], site)
         elif name in ("__setattr__", "__delattr__") and arguments:
-            self.store_attribute(owner, arguments[0])
+            self.store_attribute(owner, arguments[0], site)
         else:
             return False
         return True
@@ -249,9 +259,10 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         elif name not in _MUTATORS:
             self.contents(owner, site)
         if name in _MUTATORS and (arguments or name not in ("__init__",)):
-            self.before_write(owner)
             if is_a(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
-                self.store_item(owner, arguments[0])
+                self.store_item(owner, arguments[0], site)
+            else:
+                self.store_contents(owner, site)
 
     def c_function(self, function: Any, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> Any:
         what = unfollowed_call(function, owner, name)
@@ -260,7 +271,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if function in (getattr, hasattr) and len(arguments) > 1 and type(arguments[1]) is str:
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
-            return self.store_attribute(arguments[0], arguments[1])
+            return self.store_attribute(arguments[0], arguments[1], site)
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)
         if function in (exec, eval):  # the names of the code are guarded, but those of separate locals

@@ -14,7 +14,8 @@ import importlib.util
 import sys
 import threading
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ...._public_module import PublicModule, own_names
 from ...program.live_numbers import live_number
 from ...program.python_values import MISSING, NumberOfCapture, is_python_class
+from ..guards.counters import Counting, is_set_plainly
 from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
@@ -38,13 +40,14 @@ from ..guards.sources import (
     OF_CAPTURE,
     TYPE,
     VIEWS,
+    WEAK_CONTAINERS,
     Guard,
     attributes_of,
     contents,
     is_a,
     is_plain,
 )
-from ..instrumentation.policy import is_installed_module, is_of_the_capture
+from ..instrumentation.policy import is_installed_module, is_of_the_capture, passes_on
 from ..messages import compared_with_argument
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
 _WITHOUT_CONTENTS = (*FREE_BASES, NumberOfCapture, type, types.ModuleType)
 # Their objects have equal copies, which `is` tells apart.
 _COPIES_ARE_EQUAL = frozenset([int, float, complex, str, bytes])
+ANY_KEY = object()
 _DEPTH = 3  # of objects inside objects that a C function receives
 
 
@@ -88,6 +92,10 @@ class Reads(CallReads):
         self.argument_facts: dict[Any, Any] = {}  # (id(node), name) -> (node, name, value, label, site)
         self.printing_site: Any = None  # of the latest call of print()
         self.opaque: list[Any] = []  # (object, site, what it is): no guard if it outlives build()
+        self.counted: dict[Any, Counting] = {}  # key of a guard -> the steps of a number that build() counts
+        # (id(container), key) that build() assigned otherwise; key ANY_KEY: perhaps each of them
+        self.assigned: set[Any] = set()
+        self.weak: dict[int, weakref.ref[Any]] = {}  # id(object) -> the weak reference that build() follows
         # set by the frames that are observed
         self.make_visible: Callable[[Any], None] = lambda code: None
         self.leave_out: Callable[[types.CodeType], None] = lambda code: None
@@ -101,6 +109,7 @@ class Reads(CallReads):
             if guard is not None or name in self.written or id(owner) in self.complete:
                 if guard is not None and guard.site is not None and guard.site.counts:
                     guard.site = site
+                    self.count(name, value, site)
                 return
         except TypeError:  # an unhashable key
             return
@@ -108,6 +117,31 @@ class Reads(CallReads):
             return
         self.objects[id(owner)] = owner
         self.guards[name] = Guard(access, owner, key, value, label, site)
+        self.count(name, value, site)
+
+    def count(self, name: Any, value: Any, site: Any) -> None:
+        """Note a step of a number, if the site reads it in order to count."""
+        if site is not None and site.counts:
+            self.counted.setdefault(name, Counting(value)).add(value, site.step)
+
+    def counters(self) -> Iterator[tuple[Guard, Counting]]:
+        """Yield the guards of numbers that build() only counts, and their steps."""
+        for name, counting in self.counted.items():
+            guard = self.guards.get(name)
+            if guard is None or guard.site is None or not guard.site.counts or not counting.steps:
+                continue
+            owner = guard.owner
+            instance = self.objects.get(self.attribute_dicts.get(id(owner), 0))
+            if (
+                counting.is_complete
+                and counting.is_at(guard.current())
+                and self.assigned.isdisjoint([(id(owner), guard.key), (id(owner), ANY_KEY)])
+                and (CONTENTS, id(owner), None) not in self.guards
+                and (id(owner), CONTENTS) not in self.seen
+                and not self.twins.keys() & {id(owner), id(instance)}
+                and is_set_plainly(guard.access, owner, guard.key, instance)
+            ):
+                yield guard, counting
 
     def warn(self, site: Any, what: Any) -> None:
         """Note a value that has no guard."""
@@ -339,6 +373,9 @@ class Reads(CallReads):
             return self.opaque.append((value, site, what))
         picture = self.snapshots.get(id(value), MISSING)
         picture = contents(value) if picture is MISSING else picture
+        if is_a(value, WEAK_CONTAINERS):
+            elements = picture[0] if is_a(value, weakref.WeakSet) else picture
+            self.note_weak([element for element in elements if is_a(element, weakref.ref)])
         if picture is not MISSING:
             self.elements(value, picture, site, depth)
         elif not is_plain(value):
@@ -350,6 +387,13 @@ class Reads(CallReads):
         if key not in self.seen:
             self.contents(value, site, _DEPTH)
             self.seen.discard(key)
+
+    def note_weak(self, references: Iterable[weakref.ref[Any]]) -> None:
+        """Let no guard keep the objects of weak references alive."""
+        for reference in references:
+            target = weakref.ref.__call__(reference)  # that of a method is its object
+            if target is not None:
+                self.weak[id(target)] = reference
 
     def elements(self, value: Any, picture: Any, site: Any, depth: int) -> None:
         """Guard the elements of a container or array, and what nested containers hold."""
@@ -409,21 +453,32 @@ class Reads(CallReads):
             self.objects[id(value)] = value
 
     # -- writes ----------------------------------------------------------------------------
-    def store_attribute(self, instance: Any, name: str) -> None:
+    def store_attribute(self, instance: Any, name: str, site: Any) -> None:
         if is_a(instance, torch.nn.Module):
             self.note_module(instance)
         attributes = own_names(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
         if attributes is not None:
-            self.store_item(attributes, name)
+            self.store_item(attributes, name, site)
         self.written.add((ATTRIBUTE, id(instance), name))
+        self.assign(instance, name, site)
         self.objects[id(instance)] = instance
 
-    def store_item(self, container: Any, key: Any) -> None:
+    def store_item(self, container: Any, key: Any, site: Any) -> None:
         self.before_write(container)
         try:
             self.written.update((access, id(container), key) for access in (ITEM, ELEMENT, CONTAINS))
         except TypeError:  # an unhashable key: a slice
-            pass
+            key = ANY_KEY
+        self.assign(container, key if is_a(container, dict) else ANY_KEY, site)
+
+    def store_contents(self, container: Any, site: Any) -> None:
+        self.before_write(container)
+        self.assign(container, ANY_KEY, site)
+
+    def assign(self, owner: Any, key: Any, site: Any) -> None:
+        """Note an assignment, unless it is a step of a counter."""
+        if not (site.counts or passes_on(site.code)):
+            self.assigned.add((id(owner), key))
 
     def before_write(self, container: Any) -> None:
         """Remember the contents of a container before build() changes it."""

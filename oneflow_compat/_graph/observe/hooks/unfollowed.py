@@ -23,6 +23,7 @@ IDENTITY = "whether two names mean one tensor, which may differ in another call"
 MEMORY = "a fact of the memory of a tensor that each call computes or gets"
 CLASS = "the class of a tensor, which is torch's FakeTensor while build() is captured"
 TEXT = "the text of a tensor, whose values each call computes or gets"
+WEAK_TENSOR = "a weak reference to a tensor, which the program keeps alive"
 THREAD = "code that runs in another thread or process"
 
 # module of a function written in C -> what its functions read, and which of them

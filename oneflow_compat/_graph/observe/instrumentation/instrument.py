@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any
 
 from .bytecode import VERSION, Instruction, Position, decode, rebuild
+from .counting import Step, counting_statement, index_of_name
 from .instructions import CONTENTS_OF_TOP, MAKES_BOOL, READS
 
 _NO_COPY = VERSION < (3, 11)
@@ -22,10 +23,11 @@ _LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LO
 class Site:
     """An instruction of the user's program: where it is, and the name that it reads.
 
-    `counts` is True for the read of `variable += constant`, which decides nothing.
+    `counts` is True for the read and the store of `variable += constant`, which decide nothing. The read of
+    most such statements has a `step`.
     """
 
-    __slots__ = ("code", "counts", "is_user", "name", "position")
+    __slots__ = ("code", "counts", "is_user", "name", "position", "step")
 
     def __init__(
         self,
@@ -34,9 +36,10 @@ class Site:
         position: Position | None,
         is_user: bool,
         counts: bool = False,
+        step: Step | None = None,
     ) -> None:
         self.code, self.name, self.position, self.is_user = code, name, position, is_user
-        self.counts = counts
+        self.counts, self.step = counts, step
 
     @property
     def code_location(self) -> tuple[str, int, str]:
@@ -65,7 +68,7 @@ def instrument(code: CodeType, hooks: Any, is_user: bool) -> types.CodeType:
     constants, output, heads = list(code.co_consts), [], {}
     builder = _Builder(code, hooks, is_user, constants)
     for index, instruction in enumerate(instructions):
-        previous = instructions[index - 1].name if index else ""
+        previous = instructions[index - 1] if index else None
         group = builder.group(instruction, previous, instructions[index + 1 : index + 6])
         for added in group:
             if added.position is None:
@@ -85,10 +88,14 @@ class _Builder:
         self.indices: dict[Any, Any] = {}
         self.extra_stack = 4
         self.cells = code.co_cellvars + code.co_freevars
+        self.counting_stores: set[int] = set()  # ids of instructions
 
-    def group(self, instruction: Instruction, previous: Any, following: Any) -> list[Instruction]:
+    def group(
+        self, instruction: Instruction, before: Instruction | None, following: Any
+    ) -> list[Instruction]:
         """Return the instruction with its hook before it."""
         name, read = instruction.name, READS.get(instruction.name)
+        previous = before.name if before is not None else ""
         if name == "KW_NAMES" and following:  # before 3.13 the names of keywords come before the call
             return [*self._call_hook(following[0]), instruction]
         if name == "PRECALL" and previous != "KW_NAMES" and following:
@@ -99,11 +106,11 @@ class _Builder:
             return [instruction]
         if read.hook in ("call", "call_unpacked"):
             return [*self._call_hook(instruction), *_without_method(instruction)]
-        if name == "LOAD_DEREF":
-            return self._cell_group(instruction, following)
         if read == CONTENTS_OF_TOP and self._tests_nothing(name, instruction, previous):
             return [instruction]
-        site = self._site(instruction, following)
+        site = self._site(instruction, before, following)
+        if name in ("LOAD_DEREF", "STORE_DEREF"):
+            return self._cell_group(instruction, read.hook, site)
         return [*self._hook(read.hook, read.operands, site), *_without_method(instruction)]
 
     @staticmethod
@@ -113,13 +120,11 @@ class _Builder:
             return bool(instruction.arg & 4)
         return previous in MAKES_BOOL and ("JUMP" in name or name in ("TO_BOOL", "UNARY_NOT"))
 
-    def _cell_group(self, instruction: Instruction, following: Any) -> list[Any]:
-        name = self._name_of_cell(instruction.arg)
-        if name not in self.code.co_freevars:
+    def _cell_group(self, instruction: Instruction, hook: str, site: Site) -> list[Any]:
+        if site.name not in self.code.co_freevars:
             return [instruction]
         load = Instruction(_LOAD_CELL, instruction.arg)
-        site = Site(self.code, name, instruction.position, self.is_user, _counts(instruction, following))
-        return [*self._hook("cell", (), site, load), instruction]
+        return [*self._hook(hook, (), site, load), instruction]
 
     def _name_of_cell(self, arg: int) -> str:
         if VERSION < (3, 11):
@@ -180,38 +185,22 @@ class _Builder:
             self.constants.append(value)
         return Instruction("LOAD_CONST", index)
 
-    def _site(self, instruction: Instruction, following: Any = ()) -> Site:
-        name, counts = self._name(instruction), _counts(instruction, following)
-        return Site(self.code, name, instruction.position, self.is_user, counts)
+    def _site(self, instruction: Instruction, before: Instruction | None = None, following: Any = ()) -> Site:
+        statement = counting_statement(self.code, instruction, before, following)
+        if statement is not None:
+            self.counting_stores.add(id(statement.store))
+        counts = statement is not None or id(instruction) in self.counting_stores
+        step = statement.step if statement is not None else None
+        name = self._name(instruction)
+        return Site(self.code, name, instruction.position, self.is_user, counts, step)
 
     def _name(self, instruction: Instruction) -> Any:
-        name, arg = instruction.name, instruction.arg
-        if name == "LOAD_GLOBAL" and VERSION >= (3, 11) or name == "LOAD_ATTR" and VERSION >= (3, 12):
-            arg >>= 1
-        if name == "LOAD_SUPER_ATTR":
-            arg >>= 2
+        name = instruction.name
+        if name in ("LOAD_DEREF", "STORE_DEREF"):
+            return self._name_of_cell(instruction.arg)
         named = ("GLOBAL", "NAME", "_ATTR", "LOAD_METHOD", "IMPORT_FROM", "IMPORT_NAME")
-        return self.code.co_names[arg] if any(part in name for part in named) and "KW" not in name else None
-
-
-_STORES = {
-    "LOAD_ATTR": "STORE_ATTR",
-    "BINARY_SUBSCR": "STORE_SUBSCR",
-    "LOAD_GLOBAL": "STORE_GLOBAL",
-    "LOAD_DEREF": "STORE_DEREF",
-}
-_INPLACE = 13  # the first operator of BINARY_OP that is in place
-
-
-def _counts(instruction: Instruction, following: Any) -> bool:
-    """Whether a read belongs to `variable += constant`: constant, operator, moves on the stack, store."""
-    store, names = _STORES.get(instruction.name), [f.name for f in following]
-    if store is None or len(names) < 3 or names[0] not in ("LOAD_CONST", "LOAD_SMALL_INT"):
-        return False
-    if not (names[1].startswith("INPLACE_") or names[1] == "BINARY_OP" and following[1].arg >= _INPLACE):
-        return False
-    moves = [name for name in names[2:] if name not in ("SWAP", "ROT_TWO", "ROT_THREE")]
-    return bool(moves) and moves[0] == store
+        is_named = any(part in name for part in named) and "KW" not in name
+        return self.code.co_names[index_of_name(instruction)] if is_named else None
 
 
 def _without_method(instruction: Instruction) -> list[Any]:

@@ -143,6 +143,15 @@ def is_of_torch(name: str) -> bool:
     return name.startswith(_TORCH)
 
 
+def passes_on(code: CodeType | None) -> bool:
+    """Whether this is a __setattr__ that sets a number as object.__setattr__ does: of modules and graphs."""
+    return (
+        code is not None
+        and code.co_name == "__setattr__"
+        and (code is torch.nn.Module.__setattr__.__code__ or is_of_this_package(code.co_filename))
+    )
+
+
 def is_of_the_capture(value: Any) -> bool:
     """Whether a value is a function that a capture put into torch or into a module for a while."""
     function = value.fget if type(value) is property else value

@@ -1,0 +1,118 @@
+"""Counters: numbers that build() only counts. Each call of the program counts them, whatever their value is.
+
+`self.calls += 1` in forward() reads the attribute, but nothing of the program depends on what it reads. So
+the guard compares the class of the number only, and the epilogue repeats the steps on the number that is
+there: eager mode rounds after each of them.
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import operator
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..instrumentation.counting import Step
+from ..instrumentation.policy import passes_on
+from .sources import ATTRIBUTE, CELL, COUNTER, ELEMENT, ITEM, Guard, value_of_source
+
+_NUMBERS = (int, float)
+_SUMS = (operator.add, operator.sub)
+# They set and do nothing else.
+_SETTERS_OF_ATTRIBUTES = (object.__setattr__, types.SimpleNamespace.__setattr__)
+_SETTERS_OF_ITEMS = (
+    dict.__setitem__,
+    collections.OrderedDict.__setitem__,
+    list.__setitem__,
+    collections.deque.__setitem__,
+)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The key of a guard of a counter: the source of the number, and the steps of each call."""
+
+    access: str
+    key: Any
+    steps: tuple[Step, ...]
+
+
+class Counting:
+    """The steps of one source while build() runs. They count only if nothing else set the source."""
+
+    def __init__(self, value: Any) -> None:
+        self.before = self.value = value
+        self.steps: list[Step] = []
+        self.is_complete = type(value) in _NUMBERS
+
+    def add(self, value: Any, step: Step | None) -> None:
+        """Note a step from a value that build() has just read."""
+        self.is_complete = self.is_complete and step is not None and self.is_at(value)
+        if self.is_complete and step is not None:
+            self.steps.append(step)
+            self.value = step.function(self.value, step.operand)
+
+    def is_at(self, value: Any) -> bool:
+        return type(value) is type(self.value) and bool(value == self.value)
+
+    def of_each_call(self) -> tuple[Step, ...]:
+        """Return the steps, those of an integer in one."""
+        if type(self.value) is int and all(step.function in _SUMS for step in self.steps):
+            return (Step(operator.add, self.value - self.before),)
+        return tuple(self.steps)
+
+
+def become_counter(guard: Guard, counting: Counting) -> None:
+    """Turn the guard of a number into that of a counter, and set the number back."""
+    counted = Counted(guard.access, guard.key, counting.of_each_call())
+    set_number(guard.access, guard.owner, guard.key, counting.before)
+    guard.access, guard.key, guard.value = COUNTER, counted, type(counting.before)
+
+
+def count(counters: Sequence[Guard]) -> None:
+    """Repeat the steps of a call."""
+    for guard in counters:
+        counted, owner = guard.key, guard.owner
+        value = value_of_source(counted.access, owner, counted.key)
+        for step in counted.steps:
+            value = step.function(value, step.operand)
+        set_number(counted.access, owner, counted.key, value)
+
+
+def set_number(access: str, owner: Any, key: Any, value: int | float) -> None:
+    if access == CELL:
+        owner.cell_contents = value
+    elif access == ATTRIBUTE:
+        object.__setattr__(owner, key, value)
+    else:
+        owner[key] = value
+
+
+def is_set_plainly(access: str, owner: Any, key: Any, instance: Any) -> bool:
+    """Whether an assignment to the source runs no code of the user.
+
+    `instance` is the object whose attributes the owner holds, or None for another owner.
+    """
+    if access == CELL:
+        return True
+    if access == ATTRIBUTE:
+        return _sets_attributes(type(owner)) and _is_slot(type(owner), key)
+    if instance is not None:
+        return _sets_attributes(type(instance)) and not _is_described(type(instance), key)
+    return access in (ITEM, ELEMENT) and type(owner).__setitem__ in _SETTERS_OF_ITEMS
+
+
+def _sets_attributes(cls: type) -> bool:
+    set_attribute: Any = cls.__setattr__
+    return set_attribute in _SETTERS_OF_ATTRIBUTES or passes_on(getattr(set_attribute, "__code__", None))
+
+
+def _is_slot(cls: type, name: str) -> bool:
+    return type(inspect.getattr_static(cls, name, None)) is types.MemberDescriptorType
+
+
+def _is_described(cls: type, name: str) -> bool:
+    return hasattr(type(inspect.getattr_static(cls, name, None)), "__set__")

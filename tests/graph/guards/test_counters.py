@@ -1,0 +1,310 @@
+"""Counters: numbers that build() only counts. One program serves all calls, and each call counts."""
+
+import types
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+
+X = torch.ones(2, 2)
+
+
+class Counting(nn.Module):
+    """A linear layer with a counter; `count(self)` counts."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.total, self.stats, self.log = 0, {"calls": 0}, types.SimpleNamespace(n=0, t=0.1)
+        self.list = [0, 0]
+        self.count = count
+
+    def forward(self, x):
+        self.count(self)
+        return self.linear(x)
+
+
+class Slotted:
+    __slots__ = ("n",)
+
+    def __init__(self):
+        self.n = 0
+
+
+def by_one(module):
+    module.total += 1
+
+
+def by_constants(module):
+    module.total += 3
+    module.total -= 5
+
+
+def written_out(module):
+    module.total = module.total + 2
+
+
+def float_steps(module):
+    """0.1 + 0.1 + 0.7 rounds after each step."""
+    module.log.t += 0.1
+    module.log.t += 0.7
+    module.log.t *= 1.1
+
+
+def in_a_dict(module):
+    module.stats["calls"] += 1
+
+
+def in_a_list(module):
+    module.list[1] += 1
+
+
+def in_an_object(module):
+    module.log.n += 1
+    module.log.n += 1
+
+
+def in_several(module):
+    by_one(module), in_a_dict(module), in_an_object(module), float_steps(module)
+
+
+def state_of(module):
+    return module.total, module.stats, vars(module.log), module.list
+
+
+def graph_of(function):
+    class Counts(flow.nn.Graph):
+        def build(self, x):
+            return function(x)
+
+    graph = Counts()
+    graph.config.set_backend("aten")
+    return graph
+
+
+def assert_counts(eager, graph_function, states, calls=5):
+    """Call a function in eager mode and in a graph: equal results and counters, one program, no warning."""
+    graph = graph_of(graph_function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(calls):
+            assert torch.equal(graph(X), eager(X).detach())
+            assert states[0]() == states[1]()
+    assert len(graph._engine.programs) == 1, graph.explain()
+    return graph
+
+
+def twins(count):
+    modules = [Counting(count), Counting(count)]
+    modules[1].load_state_dict(modules[0].state_dict())
+    return modules
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(
+    "count",
+    [by_one, by_constants, written_out, float_steps, in_a_dict, in_a_list, in_an_object, in_several],
+    ids=lambda function: function.__name__,
+)
+def test_each_call_counts_in_one_program(count, times):
+    eager, module = twins(count)
+
+    def called(module, x):
+        for _ in range(times):
+            x = module(x)
+        return x
+
+    assert_counts(
+        lambda x: called(eager, x),
+        lambda x: called(module, x),
+        [lambda: state_of(eager), lambda: state_of(module)],
+    )
+
+
+def test_a_counter_of_a_nested_module_of_the_graph():
+    eager, module = twins(by_one)
+
+    class Holds(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Sequential(module, nn.ReLU())
+            self.calls = 0
+
+        def build(self, x):
+            self.calls += 1
+            return self.model(x)
+
+    graph = Holds()
+    for call in range(1, 5):
+        assert torch.equal(graph(X), eager(X).relu().detach())
+        assert (module.total, graph.calls) == (eager.total, call)
+    assert len(graph._engine.programs) == 1, graph.explain()
+
+
+GLOBAL = 0
+
+
+def test_counters_in_a_global_a_closure_and_a_slot():
+    global GLOBAL
+    slotted, local, GLOBAL = Slotted(), 0, 0
+
+    def counts(x):
+        global GLOBAL
+        nonlocal local
+        GLOBAL += 1
+        local += 2
+        slotted.n += 3
+        return x * 2
+
+    graph = graph_of(counts)
+    for call in range(1, 5):
+        graph(X)
+        assert (GLOBAL, local, slotted.n) == (call, 2 * call, 3 * call)
+    assert len(graph._engine.programs) == 1, graph.explain()
+
+
+def test_a_counter_that_is_set_between_calls():
+    eager, module = twins(by_one)
+    graph = graph_of(module)
+    for value in (0, 7, 7, -2):
+        module.total = value
+        graph(X)
+        assert module.total == value + 1
+    assert len(graph._engine.programs) == 1, graph.explain()
+    module.total = 0.5
+    graph(X)
+    assert module.total == 1.5
+    module.total = torch.zeros(())
+    graph(X), graph(X)
+    assert module.total.item() == 2
+    del module.total
+    with pytest.raises(AttributeError, match="total"):
+        graph(X)
+
+
+def test_a_replaced_object_counts_from_then_on():
+    module = Counting(in_an_object)
+    graph, before = graph_of(module), module.log
+    graph(X), graph(X)
+    module.log = types.SimpleNamespace(n=10, t=0.1)
+    graph(X), graph(X)
+    assert (before.n, module.log.n) == (4, 14)
+
+
+def test_an_object_with_two_names_of_which_one_is_replaced():
+    first = types.SimpleNamespace(n=0)
+    holder = types.SimpleNamespace(a=first, b=first)
+
+    def counts(x):
+        holder.a.n += 1
+        holder.b.n += 10
+        return x * 2
+
+    graph = graph_of(counts)
+    graph(X)
+    holder.a = types.SimpleNamespace(n=0)
+    graph(X), graph(X)
+    assert (holder.a.n, holder.b.n) == (2, 31)
+
+
+def test_a_counter_that_decides_is_no_such_counter():
+    eager, module = twins(by_one)
+
+    def scaled(module, x):
+        return module(x) * (2 if module.total > 2 else 1)
+
+    graph = graph_of(lambda x: scaled(module, x))
+    for _ in range(4):
+        assert torch.equal(graph(X), scaled(eager, X).detach())
+    assert module.total == eager.total
+
+
+def test_a_counter_that_is_also_assigned():
+    eager, module = twins(lambda module: (by_one(module), setattr(module, "total", 1)))
+    graph = graph_of(module)
+    for _ in range(4):
+        graph(X), eager(X)
+        assert module.total == eager.total == 1
+
+
+class Clamped:
+    n = property(lambda self: self._n, lambda self, value: setattr(self, "_n", min(value, 3)))
+
+    def __init__(self):
+        self._n = 0
+
+
+class Watched:
+    """Its __setattr__ does more than to set."""
+
+    def __init__(self):
+        self.n = 0
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, min(value, 3))
+
+
+@pytest.mark.parametrize("cls", [Clamped, Watched])
+def test_a_class_that_decides_what_is_set(cls):
+    module = nn.Identity()
+    module.log = cls()
+
+    def counts(x):
+        module.log.n += 1
+        return x * 2
+
+    graph = graph_of(counts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            graph(X)
+    assert module.log.n <= 3
+
+
+def test_a_failed_call_counts_nothing():
+    module = Counting(in_several)
+
+    def fails(x):
+        module(x)
+        raise ValueError("no")
+
+    before = repr(state_of(module))
+    with pytest.raises(ValueError, match="no"):
+        graph_of(fails)(X)
+    assert repr(state_of(module)) == before
+
+    graph = graph_of(
+        lambda x: module(x) + torch.ones(3)[x.long().max() + 5 : 4].sum() + torch.ones(3)[x.long()]
+    )
+    with pytest.raises((IndexError, RuntimeError)):
+        graph(X * 7)
+    assert repr(state_of(module)) == before
+
+
+def test_a_counter_in_a_training_step():
+    eager, module = twins(in_several)
+
+    class Trains(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.module = module
+            self.add_optimizer(torch.optim.SGD(module.parameters(), lr=0.1))
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            loss = self.module(self.module(x)).square().mean()
+            loss.backward()
+            return loss
+
+    graph, optimizer = Trains(), torch.optim.SGD(eager.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = eager(eager(X)).square().mean()
+        loss.backward()
+        optimizer.step()
+        assert torch.equal(graph(X), loss.detach())
+        assert state_of(module) == state_of(eager)
+    assert len(graph._engine.programs) == 1, graph.explain()
