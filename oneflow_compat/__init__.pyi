@@ -346,8 +346,6 @@ def allclose(input: Tensor, other: Tensor, atol: _float = 1e-08, rtol: _float = 
     """torch.allclose with OneFlow's positional order: atol before rtol."""
     ...
 
-amp: Any
-
 def arange(start: Any = None, end: Any = None, step: Any = 1, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, requires_grad: _bool = False, **torch_keywords: Any) -> _Tensor:
     """torch.arange; dtype and device also by position, `end=None` as in OneFlow, placement= and sbp= make it
     global.
@@ -398,10 +396,6 @@ class autocast(torch.autocast):
 def autocast_decorator(autocast_instance: torch.amp.autocast, func: Callable[..., Any]) -> Callable[..., Any]:
     """`func` running under `autocast_instance`."""
     ...
-
-autograd: Any
-
-backends: Any
 
 def batch_gather(input: Tensor | None = None, indices: Tensor | None = None, **kwargs: Any) -> _Tensor:
     """Rows of `input` (B..., N, ...) chosen by `indices` (B..., M): result (B..., M, ...).
@@ -492,8 +486,6 @@ def clamp_max_(input: Tensor, min: Tensor | _float) -> _Tensor:
     """torch.clamp_max_; OneFlow calls the bound `min`."""
     ...
 
-comm: Any
-
 def concat(inputs: Any, dim: _int = 0, **kwargs: Any) -> _Tensor:
     """torch's `concat` under OneFlow's argument names: `inputs` (torch: `tensors`). torch's names are accepted too.
 
@@ -515,8 +507,6 @@ def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype: torch.dtype) -> Any:
 def cross(input: Tensor, other: Tensor, dim: _int | None = None, *, out: Tensor | None = None) -> _Tensor:
     """torch.cross, also of tensors that broadcast; without `dim` the first dimension of size 3."""
     ...
-
-cuda: Any
 
 def cumprod(input: Tensor, dim: _int, dtype: torch.dtype | None = None, *, out: Tensor | None = None) -> _Tensor:
     """torch.cumprod, `dtype` also by position."""
@@ -546,8 +536,6 @@ def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | 
     RuntimeError if the shapes of input, weight, offset and mask do not fit each other.
     """
     ...
-
-distributed: Any
 
 def distributed_partial_fc_sample(weight: Tensor, label: Tensor, num_sample: _int) -> tuple[_Tensor, _Tensor, _Tensor]:
     """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others,
@@ -714,8 +702,6 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[_Tensor, ...]:
     """torch.hsplit; the second argument is called indices_or_sections in OneFlow, indices or sections in torch. The pieces are views."""
     ...
 
-hub: Any
-
 def ignore(drop: _bool | Callable[..., Any] = False, **kwargs: Any) -> Any:
     """torch.jit.ignore."""
     ...
@@ -772,8 +758,6 @@ def isclose(input: Tensor, other: Tensor, atol: _float = 1e-08, rtol: _float = 1
     """torch.isclose with OneFlow's positional order: atol before rtol."""
     ...
 
-jit: Any
-
 def le(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     """torch.le; the first argument may be a number."""
     ...
@@ -788,8 +772,6 @@ def lerp(start: Any, end: Any, weight: Any, **kwargs: Any) -> _Tensor:
 def lerp_(start: Tensor, end: Tensor, weight: Tensor | _float) -> _Tensor:
     """start.lerp_(end, weight)."""
     ...
-
-linalg: Any
 
 def linspace(start: Any, end: Any, steps: Any, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, requires_grad: _bool = False, **torch_keywords: Any) -> _Tensor:
     """torch.linspace; `placement` and `sbp`, both or neither, make a global tensor. torch's other keywords (out, layout, pin_memory, ...) are accepted."""
@@ -912,8 +894,6 @@ def multinomial(x: Tensor, num_samples: _int, replacement: _bool = False, genera
     """torch.multinomial, `generator` also by position."""
     ...
 
-multiprocessing: Any
-
 def ne(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     """torch.ne; the first argument may be a number."""
     ...
@@ -948,8 +928,6 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: _float) -> _Tensor:
     RuntimeError unless there is one score for each box.
     """
     ...
-
-nn: Any
 
 def nonzero(input: Tensor, as_tuple: _bool = False, **kwargs: Any) -> Any:
     """torch's `nonzero`, which also takes OneFlow's arguments by position.
@@ -1001,8 +979,6 @@ def ones_like(input: Tensor, dtype: torch.dtype | None = None, device: torch.dev
     """torch.ones_like; `placement` and `sbp`, both or neither, make a global tensor. torch's other keywords (out, layout, pin_memory, ...) are accepted."""
     ...
 
-optim: Any
-
 def pad(x: Tensor, pad: Sequence[_int], mode: str = 'constant', value: _float = 0) -> _Tensor:
     """torch.nn.functional.pad; the other modes leave `value` aside."""
     ...
@@ -1014,8 +990,6 @@ def pow(input: Tensor, exponent: Any, *, inplace: _bool = False, out: Any = None
 def prod(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None) -> _Tensor:
     """torch.prod; `dim` may be a list, empty or None for all."""
     ...
-
-profiler: Any
 
 def quantile(input: Tensor, q: _float | Tensor, dim: _int | None = None, keepdim: _bool = False, interpolation: str = 'linear', ignore_nan: _bool = False, *, out: Tensor | None = None) -> _Tensor:
     """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position, q also 0 or
@@ -1218,8 +1192,6 @@ def sort(input: Tensor, dim: _int | _bool = -1, descending: _bool = False, stabl
     """torch.sort, stable as OneFlow's is; indices are int64."""
     ...
 
-special: Any
-
 def split(x: Tensor, split_size_or_sections: _int | Sequence[_int], dim: _int = 0) -> tuple[_Tensor, ...]:
     """torch.split; `x` is torch's `tensor`."""
     ...
@@ -1368,8 +1340,6 @@ def unique(input: Tensor, sorted: _bool = True, return_inverse: _bool = False, r
 def unused(fn: Any) -> Any:
     """torch.jit.unused."""
     ...
-
-utils: Any
 
 def var(x: Tensor, dim: _int | Sequence[_int] | _bool | None = None, unbiased: _bool | None = None, keepdim: _bool | None = None, *, correction: _int | None = None, out: Tensor | None = None) -> _Tensor:
     """torch.var as (x, dim, unbiased, keepdim); `var(x, False)` is torch's unbiased=False. An integer tensor, which torch refuses, gives the default dtype.

@@ -83,7 +83,3 @@ class autocast(torch.autocast):
 def autocast_decorator(autocast_instance: torch.amp.autocast, func: Callable[..., Any]) -> Callable[..., Any]:
     """`func` running under `autocast_instance`."""
     ...
-
-autocast_mode: Any
-
-grad_scaler: Any

@@ -22,6 +22,3 @@ from oneflow import _placement, _sbp, _Tensor
 from . import cuda as cuda
 from . import cudnn as cudnn
 
-cuda: Any
-
-cudnn: Any

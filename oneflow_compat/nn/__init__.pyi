@@ -1263,15 +1263,3 @@ class SquareReLU(torch.nn.Module):
             registered hooks while the latter silently ignores them.
         """
         ...
-
-functional: Any
-
-init: Any
-
-modules: Any
-
-parallel: Any
-
-qat: Any
-
-utils: Any

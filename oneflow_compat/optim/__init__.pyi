@@ -412,23 +412,3 @@ class SGD(torch.optim.SGD):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Accept both layouts, whoever wrote them."""
         ...
-
-adadelta: Any
-
-adagrad: Any
-
-adam: Any
-
-adamw: Any
-
-lbfgs: Any
-
-lr_scheduler: Any
-
-optimizer: Any
-
-rmsprop: Any
-
-sgd: Any
-
-swa_utils: Any

@@ -27,10 +27,6 @@ from . import tensor as tensor
 from . import vision as vision
 from oneflow.utils import tensor as torch
 
-checkpoint: Any
-
-data: Any
-
 def from_torch(torch_tensor: Tensor) -> _Tensor:
     """The tensor as OneFlow's: the same storage, without autograd history.
 

@@ -505,7 +505,8 @@ def own_names(module: types.ModuleType, space: str) -> dict[str, object]:
     names |= {
         n
         for n in getattr(module, "__all__", ())
-        if (getattr(getattr(module, n, None), "__module__", None) or "").startswith("oneflow.")
+        if not isinstance(value := getattr(module, n, None), types.ModuleType)
+        and (getattr(value, "__module__", None) or "").startswith("oneflow.")
     }
     return {name: getattr(module, name) for name in sorted(names) if name.isidentifier()}
 

@@ -40,26 +40,3 @@ from . import record_sources as record_sources
 from . import rnn as rnn
 from . import sparse as sparse
 
-activation: Any
-
-batchnorm: Any
-
-container: Any
-
-dropout: Any
-
-instancenorm: Any
-
-loss: Any
-
-normalization: Any
-
-padding: Any
-
-pixelshuffle: Any
-
-pooling: Any
-
-rnn: Any
-
-sparse: Any

@@ -33,5 +33,3 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     This is a class so that `isinstance(model, DistributedDataParallel)` works (true for torch's wrapper
     only), and so that a subclass of it is a subclass of torch's.
     """
-
-distributed: Any

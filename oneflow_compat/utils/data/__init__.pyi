@@ -95,8 +95,6 @@ class Sampler(torch.utils.data.Sampler[Any]):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
 
-dataloader: Any
-
 def default_collate(batch: Sequence[Any]) -> Any:
     """Stack a list of samples into one batch.
 
@@ -106,8 +104,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """
     ...
 
-distributed: Any
-
 def read_ofrecord(path: str | os.PathLike[str], on_corrupt: str = 'raise') -> Any:
     """Yield the records of one part file.
 
@@ -115,5 +111,3 @@ def read_ofrecord(path: str | os.PathLike[str], on_corrupt: str = 'raise') -> An
     file. A warning names the file and the offset.
     """
     ...
-
-sampler: Any
