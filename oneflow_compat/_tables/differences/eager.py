@@ -193,7 +193,8 @@ EAGER = {
         "oneflow": "functions of a transposed tensor return a row-major result",
         "here": (
             "torch's: the result has the layout of the operands; view() lays such a result out row by row"
-            " first, unless another tensor sees its memory"
+            " first, unless another tensor sees its memory. Under torch.func and torch.compile, and for"
+            " subclasses of Tensor, view() refuses it as torch does"
         ),
         "reason": "superset; both refuse view() of the transposed tensor itself",
         "severity": {"oneflow": "superset", "torch": "superset"},
