@@ -17,6 +17,7 @@ with warnings.catch_warnings(record=True) as caught:
 assert [str(w.message) for w in caught if "no CUDA device" in str(w.message)], caught
 warnings.simplefilter("error")
 
+flow.manual_seed(0)
 device = flow.device("cuda")
 model = flow.nn.Sequential(flow.nn.Linear(3, 4, device="cuda"), flow.nn.ReLU(), flow.nn.Linear(4, 2)).cuda()
 model.to("cuda:0")
@@ -27,7 +28,7 @@ class Step(flow.nn.Graph):
     def __init__(self):
         super().__init__()
         self.model = model
-        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.001))
 
     def build(self, x):
         loss = self.model(x.to("cuda")).square().sum()

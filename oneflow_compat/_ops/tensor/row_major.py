@@ -74,7 +74,8 @@ def _is_unseen(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
     # NumPy arrays make the memory fixed
     if not storage.resizable() or storage.device.type == "cpu" and storage.is_shared():
         return False
-    if not owner.requires_grad and _is_exported(tensor, owner):
+    has_address = storage.device.type != "meta"  # a symbolic tensor has none
+    if has_address and not owner.requires_grad and _is_exported(tensor, owner):
         return False
     others = torch._C._storage_Use_Count(storage._cdata) - 1 - (1 if tensor is owner else 2)
     return others <= 0 or others == _saved_results(owner.grad_fn, storage._cdata)
