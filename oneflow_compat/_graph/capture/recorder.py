@@ -212,6 +212,10 @@ class Recorder(KnownValues, TorchDispatchMode):
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if facts.lifts and not isinstance(args[0], RecordedTensor):
             return self._constant(args[0])
+        return self._record_all(func, args, kwargs or {})
+
+    def _record_all(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record an operator, in several calls if its tensors share memory. Return the last result."""
         if self.unfolds and communicates(func):
             note_collective(self.calls, func, args)
         elif self.unfolds and func.namespace == "c10d":
@@ -219,7 +223,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         if func is aten.where.self and args[0].dtype is torch.uint8:  # the fake kernel takes bools only
             args = self._record(aten.ne.Scalar, (args[0], 0), {}), *args[1:]
         out = None
-        for call in calls_of_apart(func, args, kwargs or {}):
+        for call in calls_of_apart(func, args, kwargs):
             out = self._record(func, *call)
         return out
 
