@@ -180,6 +180,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     _renames: dict[str, str] = {}  # slot names: torch's -> OneFlow's, where they differ
     _option_names: tuple[str, ...] | None = None  # the options in OneFlow's own checkpoint, in its order
     _counts_steps = True  # torch keeps a step per parameter
+    _keeps_zero_gradients = True  # zero_grad() leaves zeros, so the next step() updates the parameter, too
 
     def __init__(
         self,
@@ -262,8 +263,14 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
 
     # ------------------------------------------------------------------ gradients
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         super().zero_grad(set_to_none=set_to_none)
+        for parameter in () if set_to_none else self.__dict__.get("_gradients_in_graphs", {}).values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
 
     def clip_grad(self, error_if_nonfinite: bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.

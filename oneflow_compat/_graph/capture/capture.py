@@ -36,6 +36,7 @@ from .side_effects.set_aside import (
 from .side_effects.survivors import settle_failed
 from .slots import shared_memory, slots_of
 from .state_map import StateMap, resolve
+from .update.kept_gradients import KeptGradients
 from .update.loss_scaling import resolve_scaler
 from .update.optimizer_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
 from .update.step import Update
@@ -87,6 +88,7 @@ class Capture:
         self.update: Update | None = None
         self.loss_factor: LossFactor | None = None
         self.aside: Any = ()
+        self.kept_gradients: KeptGradients
 
     def run(self) -> Captured:
         try:
@@ -122,7 +124,7 @@ class Capture:
                 self._input(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)
             ]
         early = self._state_before_build(names)
-        grads = GradientsAside(self.tensors)
+        grads = self._aside_gradients = GradientsAside(self.tensors)
         recorder.on_lift = grads.hide
         modules = self._modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
         self.reads = observe(definition.build, definition.owner, modules.add)
@@ -143,6 +145,7 @@ class Capture:
             captured = self._close(results)
         self._finish_step_reads()
         self._install_new_state(captured)
+        self.kept_gradients.note()
         return captured.for_one_call() if self.python_values.serves_one_call else captured
 
     def _check_call(self) -> None:
@@ -217,6 +220,9 @@ class Capture:
             with torch.no_grad():
                 old.copy_(new)
         self._packed_gradients()
+        self.kept_gradients = KeptGradients(self.state, self._aside_gradients.hidden())
+        self.kept_gradients.fill_in()
+        self.python_values.guards += self.kept_gradients.guards
         self._record_update()
         return results
 

@@ -102,6 +102,80 @@ def test_eager_and_graph_steps_mix():
     assert torch.equal(a.weight, b.weight)
 
 
+class TwoBranches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.always, self.at_times, self.never = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+        self.uses_both = False
+
+    def forward(self, x):
+        return self.at_times(self.always(x)) if self.uses_both else self.always(x)
+
+
+OPTIMIZERS_THAT_DECAY = {
+    "AdamW": lambda p: flow.optim.AdamW(p, lr=0.1, weight_decay=0.5),
+    "SGD": lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "Adagrad": lambda p: flow.optim.Adagrad(p, lr=0.1, weight_decay=0.1),
+    "RMSprop": lambda p: flow.optim.RMSprop(p, lr=0.01, weight_decay=0.1),
+    "Adadelta": lambda p: flow.optim.Adadelta(p, weight_decay=0.1),
+    "LAMB": lambda p: flow.optim.LAMB(p, lr=0.1, weight_decay=0.1),
+    "AdamW of torch": lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.5),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS_THAT_DECAY)
+def test_a_parameter_that_gets_no_gradient_any_more_is_updated_as_in_eager_mode(name):
+    """zero_grad() of OneFlow's optimizers leaves zeros, so decay and momentum go on; torch's drops them."""
+    eager_model = TwoBranches()
+    model = copy.deepcopy(eager_model)
+    eager_optimizer, optimizer = (OPTIMIZERS_THAT_DECAY[name](m.parameters()) for m in (eager_model, model))
+
+    def build(self, x):
+        loss = self.m(x).square().mean()
+        loss.backward()
+        return loss
+
+    def eager(m, o, x):
+        o.zero_grad()
+        loss = m(x).square().mean()
+        loss.backward()
+        o.step()
+
+    graph = graph_with(build, {"m": model}, [optimizer])
+    for step in range(9):
+        eager_model.uses_both = model.uses_both = 2 <= step < 4
+        x = torch.randn(4, 3)
+        eager(eager_model, eager_optimizer, x)
+        graph(x) if step != 7 else eager(model, optimizer, x)
+        for (path, expected), got in zip(eager_model.named_parameters(), model.parameters()):
+            assert torch.equal(expected, got), (step, path)
+    assert model.never.weight.grad is None
+
+
+def test_a_gradient_of_eager_mode_counts_as_an_earlier_one():
+    eager_model = TwoBranches()
+    model = copy.deepcopy(eager_model)
+    optimizers = [flow.optim.SGD(m.parameters(), lr=0.1, weight_decay=0.1) for m in (eager_model, model)]
+
+    def build(self, x):
+        loss = self.m(x).square().mean()
+        loss.backward()
+        return loss
+
+    graph = graph_with(build, {"m": model}, optimizers[1:])
+    for step in range(4):
+        for m, o in zip((eager_model, model), optimizers):
+            if m is model and step != 1:
+                graph(torch.ones(4, 3))
+                continue
+            m.uses_both = step == 1
+            o.zero_grad()
+            m(torch.ones(4, 3)).square().mean().backward()
+            o.step()
+            m.uses_both = False
+        assert torch.equal(eager_model.at_times.weight, model.at_times.weight), step
+
+
 def test_gradients_are_left_alone():
     model = nn.Linear(2, 1)
     model(torch.ones(1, 2)).sum().backward()

@@ -43,6 +43,10 @@ class GradientsAside:
             if tensor.grad is not None:
                 tensor.grad = None
 
+    def hidden(self) -> dict[int, torch.Tensor | None]:
+        """Return {id of a tensor: the gradient that it has outside of the capture}."""
+        return {id(tensor): grad for tensor, grad in self.saved}
+
     def __exit__(self, *error: object) -> None:
         self.restore()
         forget(self.restore)
