@@ -51,3 +51,21 @@ def test_the_mode_is_the_callers():
         asked = []
         graph_of(lambda x: (asked.append(_get_current_dispatch_mode()), x)[1])(torch.ones(2))
     assert asked == [mode]
+
+
+def test_a_question_of_transformers_that_the_user_calls_has_the_answer_of_eager():
+    """The models of transformers themselves get the true answer."""
+    import_utils = pytest.importorskip("transformers.utils.import_utils")
+    asked = []
+
+    def step(x):
+        asked.append(import_utils.is_tracing(x))
+        asked.append(import_utils.is_fake_tensor(x))
+        library = {"__name__": "transformers.masking", "is_tracing": import_utils.is_tracing}
+        code = compile("answer = lambda x: is_tracing(x)", import_utils.__file__, "exec")
+        exec(code, library)
+        asked.append(library["answer"](x))
+        return x
+
+    graph_of(step)(torch.ones(2))
+    assert asked == [False, False, True]

@@ -4,8 +4,11 @@
     is_fake(x), detect_fake_mode([x])     False, None
     _get_current_dispatch_mode()          the caller's mode
 
+    is_tracing(x) of transformers         False
+
 torch itself gets the true answers. Installed packages do, too: transformers leaves out a look at the values
-of a mask, which a program does not have, if a tensor is traced.
+of a mask, which a program does not have, if a tensor is traced. A question of an installed package that the
+user calls is a question of the user.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ _MODES: tuple[Callable[[], Any], ...] = (
     _get_current_function_mode_stack,
 )
 _OF_TENSORS: tuple[tuple[Any, Any], ...] = ((is_fake, False), (detect_fake_mode, None))
+# (module, function that the questions of this module call)
+_OF_PACKAGES = (("transformers.utils.import_utils", "is_fake_tensor"),)
+_ASKING_MODULES = frozenset(module for module, _ in _OF_PACKAGES)
 
 
 @contextlib.contextmanager
@@ -43,6 +49,10 @@ def answers_of_eager() -> Iterator[None]:
     """Answer as in eager mode. This is entered before a capture enters modes of its own."""
     questions = (*_OF_TENSORS, *((question, question()) for question in _MODES))
     changes = {question.__name__: (question, _answered(question, answer)) for question, answer in questions}
+    for module, name in _OF_PACKAGES:
+        ask = own_names(sys.modules[module]).get(name) if module in sys.modules else None
+        if ask is not None:
+            changes[name] = ask, _answered(ask, False)
     with contextlib.ExitStack() as stack:
         stack.enter_context(everywhere(changes))
         if any(map(_names_class_of_fakes, list(sys.modules.values()))):  # it slows each isinstance() down
@@ -90,5 +100,8 @@ def flat_classes(classes: Any) -> Iterator[Any]:
 
 
 def _is_asked_by_user() -> bool:
-    name = sys._getframe(2).f_code.co_filename
+    frame: Any = sys._getframe(2)
+    while frame.f_globals.get("__name__") in _ASKING_MODULES:
+        frame = frame.f_back
+    name = frame.f_code.co_filename
     return name.startswith("<") or not skipped(name)
