@@ -40,7 +40,7 @@ from .hooks.reads import Reads
 from .hooks.size_types import fix_size_whose_type_decides
 from .hooks.unfollowed import CLASS, IDENTITY, TEXT, calling_site, is_at, is_logging, reads_objects
 from .instrumentation.frames import observed_frames, skip_hooks
-from .instrumentation.instructions import READS
+from .instrumentation.instructions import HOOK_NAMES
 from .instrumentation.policy import (
     Policy,
     fills_for_good,
@@ -358,6 +358,12 @@ def _operands(left: Any, right: Any, site: Any) -> None:
     _contents(right, site)
 
 
+def _counted(operand: Any, site: Any) -> None:
+    """The operand of `variable += expression` was computed."""
+    if _active():
+        _current.reads.count_by(operand, site)
+
+
 def _comparison(left: Any, right: Any, site: Any) -> None:
     _contents(left, site)
     _contents(right, site)
@@ -449,7 +455,7 @@ def _of_tuple(hook: Any) -> Any:
     return pick
 
 
-HOOKS = {read.hook: globals()[f"_{read.hook}"] for read in READS.values()}
+HOOKS = {name: globals()[f"_{name}"] for name in HOOK_NAMES}
 HOOKS.update({f"{name}_of_tuple": _of_tuple(hook) for name, hook in list(HOOKS.items())})
 skip_hooks(HOOKS.values())
 

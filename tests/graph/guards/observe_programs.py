@@ -90,6 +90,8 @@ def calls():
     f = [x for x in TABLE["k"] if x not in (1,)] + [*e, d]
     g = {**TABLE, "z": 1}
     g["z"] += 5
+    g["z"] -= len(TABLE["b"]) * 2 + a.x
+    a.x += TABLE["b"][-1]
     del g["k"]
     x = not f or (a.x if a else None) is None
     total = 0
@@ -138,7 +140,7 @@ def instrumented(code, hooks, instrument):
 def recording_hooks(instructions, seen):
     """A hook for each kind of read that records the operands; the hooks for 3.10 get them from a tuple."""
     hooks = {}
-    for name in {read.hook for read in instructions.READS.values()}:
+    for name in instructions.HOOK_NAMES:
 
         def hook(*operands, name=name):
             seen.append((name, len(operands) - 1, operands[-1].expression))

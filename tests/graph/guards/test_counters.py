@@ -1,5 +1,7 @@
 """Counters: numbers that build() only counts. One program serves all calls, and each call counts."""
 
+import contextlib
+import operator
 import types
 import warnings
 
@@ -23,6 +25,7 @@ class Counting(nn.Module):
         self.count = count
 
     def forward(self, x):
+        self.seen = x
         self.count(self)
         return self.linear(x)
 
@@ -67,6 +70,12 @@ def in_an_object(module):
     module.log.n += 1
 
 
+def by_a_size(module):
+    module.total += module.seen.shape[0]
+    module.stats["calls"] += len(module.seen) * 3 - module.linear.in_features
+    module.log.t += module.seen.size(1) / 3
+
+
 def in_several(module):
     by_one(module), in_a_dict(module), in_an_object(module), float_steps(module)
 
@@ -106,7 +115,17 @@ def twins(count):
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize(
     "count",
-    [by_one, by_constants, written_out, float_steps, in_a_dict, in_a_list, in_an_object, in_several],
+    [
+        by_one,
+        by_constants,
+        written_out,
+        float_steps,
+        in_a_dict,
+        in_a_list,
+        in_an_object,
+        by_a_size,
+        in_several,
+    ],
     ids=lambda function: function.__name__,
 )
 def test_each_call_counts_in_one_program(count, times):
@@ -142,6 +161,92 @@ def test_a_counter_of_a_nested_module_of_the_graph():
         assert torch.equal(graph(X), eager(X).relu().detach())
         assert (module.total, graph.calls) == (eager.total, call)
     assert len(graph._engine.programs) == 1, graph.explain()
+
+
+def test_a_counter_of_sizes_needs_a_program_for_each_size_only():
+    eager, module = twins(lambda module: setattr(module, "seen", None))
+
+    def counts(module, x):
+        module.total += x.shape[0] * 2
+        return module.linear(x)
+
+    graph = graph_of(lambda x: counts(module, x))
+    for size in (2, 3, 4, 5, 2, 3, 4, 5, 5, 2):
+        x = torch.randn(size, 2)
+        assert torch.equal(graph(x), counts(eager, x).detach())
+        assert module.total == eager.total
+    assert len(graph._engine.programs) <= 4, graph.explain()
+
+
+class ThroughTheGraph(flow.nn.Graph):
+    """Counts in the attributes of its modules, which are proxies here."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.model = nn.Sequential(module)
+        self.config.set_backend("aten")
+
+    def build(self, x):
+        self.model[0].total += 1
+        self.model[0].total += x.shape[0]
+        self.model[0].log.n += 1
+        return self.model(x)
+
+
+def test_a_counter_that_is_reached_through_the_graph():
+    eager, module = twins(by_one)
+    graph = ThroughTheGraph(module)
+    for call in range(1, 5):
+        assert torch.equal(graph(X), eager(X).detach())
+        assert (module.total, module.log.n) == (4 * call, call)
+    assert len(graph._engine.programs) == 1, graph.explain()
+
+
+@pytest.mark.parametrize("read", [lambda m: m.total, operator.attrgetter("total")])
+def test_a_counter_that_decides_through_the_graph(read):
+    module = Counting(by_one)
+
+    class Decides(ThroughTheGraph):
+        def build(self, x):
+            self.model[0].total += 1
+            return x * 2 if read(self.model[0]) > 2 else x * 3
+
+    graph = Decides(module)
+    assert [graph(X)[0, 0].item() for _ in range(4)] == [3, 3, 2, 2]
+    assert module.total == 4
+
+
+class Entangled(nn.Module):
+    """Counters whose steps depend on other counters, change the counter themselves, or fail."""
+
+    def __init__(self):
+        super().__init__()
+        self.nested, self.sum, self.step, self.failed = 0, 0, 0, 0
+
+    def recurse(self, depth):
+        if depth:
+            self.nested += self.recurse(depth - 1)
+        return 1
+
+    def fail(self):
+        raise ValueError
+
+    def forward(self, x):
+        self.recurse(2)
+        self.sum += self.step
+        self.step += 1
+        with contextlib.suppress(ValueError):
+            self.failed += self.fail()
+        return x * (self.sum + 1)
+
+
+def test_counters_whose_steps_depend_on_more_than_the_call():
+    eager, module = Entangled(), Entangled()
+    graph = graph_of(module)
+    for _ in range(5):
+        assert torch.equal(graph(X), eager(X))
+        names = "nested", "sum", "step", "failed"
+        assert [getattr(module, name) for name in names] == [getattr(eager, name) for name in names]
 
 
 GLOBAL = 0

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..instrumentation.counting import Step
 from ..instrumentation.policy import passes_on
 from .sources import ATTRIBUTE, CELL, COUNTER, ELEMENT, ITEM, Guard, value_of_source
@@ -56,6 +58,8 @@ class Counting:
             self.value = step.function(self.value, step.operand)
 
     def is_at(self, value: Any) -> bool:
+        if type(value) is torch.SymInt:
+            value = int(value)  # the sum with a size, which is fixed for the program
         return type(value) is type(self.value) and bool(value == self.value)
 
     def of_each_call(self) -> tuple[Step, ...]:

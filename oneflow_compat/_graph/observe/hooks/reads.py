@@ -47,7 +47,8 @@ from ..guards.sources import (
     is_a,
     is_plain,
 )
-from ..instrumentation.policy import is_installed_module, is_of_the_capture, passes_on
+from ..instrumentation.counting import Step
+from ..instrumentation.policy import is_installed_module, is_of_the_capture, origin_of_read, passes_on
 from ..messages import compared_with_argument
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
@@ -62,6 +63,8 @@ from .unfollowed import (
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+    from ..instrumentation.instrument import Site
 
 
 _WITHOUT_CONTENTS = (*FREE_BASES, NumberOfCapture, type, types.ModuleType)
@@ -93,6 +96,10 @@ class Reads(CallReads):
         self.printing_site: Any = None  # of the latest call of print()
         self.opaque: list[Any] = []  # (object, site, what it is): no guard if it outlives build()
         self.counted: dict[Any, Counting] = {}  # key of a guard -> the steps of a number that build() counts
+        # (id(object), attribute) whose read through a proxy counts: the proxy's own read follows
+        self.counted_by_proxy: tuple[int, str] | None = None
+        # the read of `variable += expression` -> its Counting and the number that it read
+        self.begun_steps: dict[Site, tuple[Counting, Any]] = {}
         # (id(container), key) that build() assigned otherwise; key ANY_KEY: perhaps each of them
         self.assigned: set[Any] = set()
         self.weak: dict[int, weakref.ref[Any]] = {}  # id(object) -> the weak reference that build() follows
@@ -121,8 +128,21 @@ class Reads(CallReads):
 
     def count(self, name: Any, value: Any, site: Any) -> None:
         """Note a step of a number, if the site reads it in order to count."""
-        if site is not None and site.counts:
-            self.counted.setdefault(name, Counting(value)).add(value, site.step)
+        if site is None or not site.counts:
+            return
+        counting = self.counted.setdefault(name, Counting(value))
+        if site.step is None or site.step.operand is not None:
+            counting.add(value, site.step)
+        elif type(value) in (int, float):
+            self.begun_steps[site] = counting, value
+
+    def count_by(self, operand: Any, site: Any) -> None:
+        """Note the operand of the step that a site began. A size is fixed for the program."""
+        counting, value = self.begun_steps.pop(site, (None, None))
+        if counting is not None:
+            operand = int(operand) if type(operand) is torch.SymInt else operand
+            is_number = type(operand) in (int, float)
+            counting.add(value, Step(site.step.function, operand) if is_number else None)
 
     def counters(self) -> Iterator[tuple[Guard, Counting]]:
         """Yield the guards of numbers that build() only counts, and their steps."""
@@ -184,8 +204,14 @@ class Reads(CallReads):
             return
         if is_a(instance, FREE_BASES):
             return self.tensor_attribute(instance, name, site)
+        if key == self.counted_by_proxy:
+            self.counted_by_proxy = None
+            return
         if not site.counts:
             self.seen.add(key)
+        elif (origin := origin_of_read(instance, name)) is not None:
+            self.attribute(origin, name, site)
+            self.counted_by_proxy = id(origin), name
         self.objects[id(instance)] = instance
         if cls in (types.ModuleType, PublicModule):
             return self.module_attribute(instance, name, site)

@@ -1,10 +1,11 @@
-"""Statements that count: `variable += constant`, or `variable = variable + constant`.
+"""Statements that count: `variable += expression`, or `variable = variable + constant`.
 
 Standard library only. Their read decides nothing but the new value of the variable.
 """
 
 from __future__ import annotations
 
+import dis
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,18 +17,25 @@ from .bytecode import VERSION, Instruction
 
 @dataclass(frozen=True)
 class Step:
-    """What a counting statement does to its variable: `value -= 2` is Step(operator.sub, 2)."""
+    """What a counting statement does to its variable: `value -= 2` is Step(operator.sub, 2).
+
+    The operand of `value -= expression` is None until it is computed.
+    """
 
     function: Callable[[Any, Any], Any]
-    operand: int | float
+    operand: int | float | None
 
 
 @dataclass(frozen=True)
 class CountingStatement:
-    """The store of a counting statement. The step is None if an operator may raise, as division does."""
+    """The store of a counting statement. The step is None if an operator may raise, as division does.
+
+    `operation` is the operator of a step whose operand is computed.
+    """
 
     store: Instruction
     step: Step | None
+    operation: Instruction | None = None
 
 
 _STORES = {
@@ -53,20 +61,65 @@ _FUNCTIONS: dict[str | int, Callable[[Any, Any], Any]] = {
 def counting_statement(
     code: CodeType, instruction: Instruction, previous: Instruction | None, following: Sequence[Instruction]
 ) -> CountingStatement | None:
-    """Return the statement that counts, if the instruction reads its variable: constant, operator, store."""
+    """Return the statement that counts, if the instruction reads its variable: operand, operator, store."""
     store = _STORES.get(instruction.name)
-    if store is None or len(following) < 3 or following[0].name not in ("LOAD_CONST", "LOAD_SMALL_INT"):
+    if store is None:
         return None
-    operation, rest = following[1], following[2:]
-    if operation.name.startswith("INPLACE_") or operation.name == "BINARY_OP" and operation.arg >= _INPLACE:
-        rest = [each for each in rest if each.name not in ("SWAP", "ROT_TWO", "ROT_THREE")]
-    elif operation.name.startswith("BINARY_") and operation.name != "BINARY_SUBSCR":
+    length = _length_of_operand(following)
+    if length is None or len(following) < length + 2:
+        return None
+    operation, rest = following[length], following[length + 1 :]
+    is_constant = length == 1 and following[0].name in ("LOAD_CONST", "LOAD_SMALL_INT")
+    if _is_in_place(operation):
+        rest = [each for each in rest[:3] if each.name not in ("SWAP", "ROT_TWO", "ROT_THREE")]
+    elif is_constant and operation.name.startswith("BINARY_") and operation.name != "BINARY_SUBSCR":
         rest = _after_owner(instruction, previous, rest)
     else:
         return None
     if not rest or rest[0].name != store or not _have_same_name(code, instruction, rest[0]):
         return None
-    return CountingStatement(rest[0], _step(code, following[0], operation))
+    if is_constant:
+        return CountingStatement(rest[0], _step(code, following[0], operation))
+    function = _function_of(operation)
+    return None if function is None else CountingStatement(rest[0], Step(function, None), operation)
+
+
+# Instructions of an operand that leave what lies below it on the stack alone, and do not jump.
+_OF_OPERANDS = frozenset(
+    """
+    BINARY_OP BINARY_SLICE BINARY_SUBSCR CALL CALL_FUNCTION CALL_METHOD KW_NAMES LOAD_ATTR LOAD_CONST
+    LOAD_DEREF LOAD_FAST LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_METHOD LOAD_SMALL_INT PRECALL PUSH_NULL
+    UNARY_NEGATIVE BINARY_ADD BINARY_FLOOR_DIVIDE BINARY_MULTIPLY BINARY_SUBTRACT
+    """.split()
+)
+
+
+def _length_of_operand(following: Sequence[Instruction]) -> int | None:
+    """Return the number of instructions that compute the second operand of an operator, or None.
+
+    The first operand lies on the stack already.
+    """
+    depth = 0  # of the stack above the first operand
+    for index, instruction in enumerate(following):
+        is_operator = instruction.name.startswith("INPLACE_") or instruction.name.startswith("BINARY_")
+        if is_operator and depth == 1:
+            return index
+        if instruction.name not in _OF_OPERANDS:
+            return None
+        depth += dis.stack_effect(instruction.opcode, instruction.arg if _has_argument(instruction) else None)
+        if depth < 1:
+            return None
+    return None
+
+
+def _has_argument(instruction: Instruction) -> bool:
+    return instruction.opcode >= dis.HAVE_ARGUMENT
+
+
+def _is_in_place(operation: Instruction) -> bool:
+    return (
+        operation.name.startswith("INPLACE_") or operation.name == "BINARY_OP" and operation.arg >= _INPLACE
+    )
 
 
 def _after_owner(
@@ -99,8 +152,12 @@ def index_of_name(load: Instruction) -> int:
 
 def _step(code: CodeType, constant: Instruction, operation: Instruction) -> Step | None:
     operand = constant.arg if constant.name == "LOAD_SMALL_INT" else code.co_consts[constant.arg]
+    function = _function_of(operation)
+    return Step(function, operand) if function is not None and type(operand) in (int, float) else None
+
+
+def _function_of(operation: Instruction) -> Callable[[Any, Any], Any] | None:
     kind: str | int = operation.name
     if kind == "BINARY_OP":
         kind = operation.arg % _INPLACE
-    function = _FUNCTIONS.get(kind)
-    return Step(function, operand) if function is not None and type(operand) in (int, float) else None
+    return _FUNCTIONS.get(kind)

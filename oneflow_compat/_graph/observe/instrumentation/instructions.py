@@ -19,6 +19,7 @@ CONTENTS_OF_TOP = Read("contents", (1,))
 _ELEMENTS_OF_TOP = Read("elements", (1,))
 _BOTH = Read("operands", (2, 1))
 _STORE_ITEM = Read("store_item", (2, 1))
+COUNTED = Read("counted", (1,))  # the operator of a counting statement with a computed operand; counting.py
 
 READS = {
     "LOAD_GLOBAL": Read("global_name", of_globals=True),
@@ -88,6 +89,8 @@ READS.update(  # 3.10 has an instruction for each operator
         )
     }
 )  # fmt: skip
+
+HOOK_NAMES = frozenset(read.hook for read in (*READS.values(), COUNTED))
 
 # A truth test after one of these tests a bool that was made just now.
 MAKES_BOOL = frozenset(["COMPARE_OP", "IS_OP", "CONTAINS_OP", "UNARY_NOT", "TO_BOOL"])

@@ -13,8 +13,9 @@ from typing import Any
 
 from .bytecode import VERSION, Instruction, Position, decode, rebuild
 from .counting import Step, counting_statement, index_of_name
-from .instructions import CONTENTS_OF_TOP, MAKES_BOOL, READS
+from .instructions import CONTENTS_OF_TOP, COUNTED, MAKES_BOOL, READS
 
+_LONGEST_STATEMENT = 24  # instructions of a statement that counts
 _NO_COPY = VERSION < (3, 11)
 _CALLABLE_FIRST = VERSION >= (3, 13)  # the callable lies below the NULL of a call
 _LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LOAD_FAST"
@@ -23,7 +24,7 @@ _LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LO
 class Site:
     """An instruction of the user's program: where it is, and the name that it reads.
 
-    `counts` is True for the read and the store of `variable += constant`, which decide nothing. The read of
+    `counts` is True for the read and the store of `variable += number`, which decide nothing. The read of
     most such statements has a `step`.
     """
 
@@ -69,7 +70,7 @@ def instrument(code: CodeType, hooks: Any, is_user: bool) -> types.CodeType:
     builder = _Builder(code, hooks, is_user, constants)
     for index, instruction in enumerate(instructions):
         previous = instructions[index - 1] if index else None
-        group = builder.group(instruction, previous, instructions[index + 1 : index + 6])
+        group = builder.group(instruction, previous, instructions[index + 1 : index + _LONGEST_STATEMENT])
         for added in group:
             if added.position is None:
                 added.position = instruction.position
@@ -89,6 +90,7 @@ class _Builder:
         self.extra_stack = 4
         self.cells = code.co_cellvars + code.co_freevars
         self.counting_stores: set[int] = set()  # ids of instructions
+        self.counting_operations: dict[int, Site] = {}  # id of an operator -> the read of its statement
 
     def group(
         self, instruction: Instruction, before: Instruction | None, following: Any
@@ -109,6 +111,10 @@ class _Builder:
         if read == CONTENTS_OF_TOP and self._tests_nothing(name, instruction, previous):
             return [instruction]
         site = self._site(instruction, before, following)
+        counting = self.counting_operations.get(id(instruction))
+        if counting is not None:
+            counted = self._hook(COUNTED.hook, COUNTED.operands, counting)
+            return [*counted, *self._hook(read.hook, read.operands, site), instruction]
         if name in ("LOAD_DEREF", "STORE_DEREF"):
             return self._cell_group(instruction, read.hook, site)
         return [*self._hook(read.hook, read.operands, site), *_without_method(instruction)]
@@ -192,7 +198,10 @@ class _Builder:
         counts = statement is not None or id(instruction) in self.counting_stores
         step = statement.step if statement is not None else None
         name = self._name(instruction)
-        return Site(self.code, name, instruction.position, self.is_user, counts, step)
+        site = Site(self.code, name, instruction.position, self.is_user, counts, step)
+        if statement is not None and statement.operation is not None:
+            self.counting_operations[id(statement.operation)] = site
+        return site
 
     def _name(self, instruction: Instruction) -> Any:
         name = instruction.name

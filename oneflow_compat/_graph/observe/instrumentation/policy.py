@@ -152,6 +152,16 @@ def passes_on(code: CodeType | None) -> bool:
     )
 
 
+def origin_of_read(instance: Any, name: str) -> Any:
+    """Return the object whose attribute a proxy of a module in a graph reads for its own, or None."""
+    code = getattr(getattr(type(instance), "__getattr__", None), "__code__", None)
+    if code is None or not is_of_this_package(code.co_filename) or hasattr(type(instance), name):
+        return None
+    attributes = vars(instance)
+    origin = None if name in attributes else attributes.get("_origin")
+    return origin if name in getattr(origin, "__dict__", ()) else None
+
+
 def is_of_the_capture(value: Any) -> bool:
     """Whether a value is a function that a capture put into torch or into a module for a while."""
     function = value.fget if type(value) is property else value
