@@ -10,7 +10,9 @@ csrc/method.cpp is the same class in C++. It costs less, and torch's warnings na
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -64,10 +66,35 @@ Method: Any = _fast_method.Method if getattr(_fast_method, "INTERFACE", None) ==
 
 def named_method(original: Callable[..., Any], fallback: Callable[..., Any], always: bool = False) -> Any:
     """Return a Method with the names and the documentation of `original`."""
-    method = Method(original, fallback, always)
+    method = Method(original, _unless_traced(fallback), always)
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         setattr(method, name, getattr(original, name, None))
     return method
+
+
+def _unless_traced(fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave an operator that fails under torch.jit.trace to torch: its next operator would end the process.
+
+    A TypeError is raised before the trace knows of the call.
+    """
+
+    @functools.wraps(fallback)
+    def call(original: Callable[..., Any], error: Exception | None, *args: Any, **kwargs: Any) -> Any:
+        if error is not None and not isinstance(error, TypeError) and is_traced():
+            return NotImplemented
+        return fallback(original, error, *args, **kwargs)
+
+    return call
+
+
+def is_traced() -> bool:
+    """Whether torch.jit.trace runs. torch.jit.is_tracing() is False after an operator failed."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.jit._trace":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def plain_method(value: Any) -> Any:

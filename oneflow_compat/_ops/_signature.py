@@ -9,6 +9,7 @@ import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._bind import rename
+from .._method import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +100,10 @@ def or_else(
             except (TypeError, RuntimeError, NotImplementedError) as error:
                 if refused_by_class(error):
                     return ask_class(name, args, kwargs)
+                if (
+                    not isinstance(error, TypeError) and is_traced()
+                ):  # the next operator would end the process
+                    raise
                 out = slow(error, *args, **kwargs)
                 if out is REFUSED:
                     raise

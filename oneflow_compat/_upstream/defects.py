@@ -57,6 +57,10 @@ EAGER = {
         "_graph/capture/update/forms.py:_half_on_cpu",
         last_version="2.13",
     ),
+    "operator that fails in a trace": Defect(
+        "After an operator failed under torch.jit.trace, the next one ends the process.",
+        "_method.py:_unless_traced",
+    ),
     "writes of lists under a mode": Defect(
         "Under a dispatch mode, torch._foreach_mul_ counts no writes, and a view has its old gradient.",
         "_graph/capture/written_lists.py:calls_of_apart",

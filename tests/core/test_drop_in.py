@@ -64,3 +64,34 @@ def test_a_table_made_before_the_import_handles_every_method(outcomes):
     )
     assert len(handled) > 300 and handled - ours == set()
     assert {"view", "matmul", "sub", "requires_grad_", "numpy"} <= set(map(method_of, ours))
+
+
+FAILURES_IN_TRACES = """
+import sys
+if sys.argv[1] == "oneflow":
+    import oneflow
+import torch
+for step in (
+    lambda t: (t.t() * 2).view(6),
+    lambda t: t.matmul(t.double()),
+    lambda t: t.mm(t.t().double()),
+    lambda t: t.t().double().matmul(t),
+    lambda t: t.softmax(dim=5),
+    lambda t: t.long().softmax(0),
+    lambda t: t.split([1, 5]),
+    lambda t: t.gather(0, t),
+    lambda t: t.long().std(),
+):
+    try:
+        print("gives", torch.jit.trace(step, torch.ones(2, 3), check_trace=False)(torch.ones(2, 3)))
+    except Exception as error:
+        print("raises", type(error).__name__, str(error).splitlines()[0])
+"""
+
+
+def test_an_operator_that_fails_in_a_trace_fails_as_in_torch():
+    plain, ours = (
+        subprocess.run([sys.executable, "-W", "ignore", "-c", FAILURES_IN_TRACES, name], capture_output=True)
+        for name in ("torch", "oneflow")
+    )
+    assert ours.returncode == 0 and ours.stdout == plain.stdout and ours.stdout.count(b"raises") == 9

@@ -354,6 +354,17 @@ torch.compile(lambda x: torch._foreach_log([x + 1])[0] * 2)(torch.ones(4))
 """
 
 
+FAILED_IN_A_TRACE = """
+import torch
+def step(t):
+    try:
+        return t.t().view(6)
+    except RuntimeError:
+        return t.t().reshape(6)
+torch.jit.trace(step, torch.ones(2, 3))
+"""
+
+
 def list_of_one_result_ends_the_process():
     command = [sys.executable, "-c", LIST_OF_ONE]
     return subprocess.run(command, capture_output=True, timeout=seconds(300)).returncode < 0
@@ -364,6 +375,11 @@ def writes_of_lists_are_not_counted():
         x = torch.ones(3)
         torch._foreach_mul_([x], 2)
         return x._version == 0
+
+
+def failed_operator_of_a_trace_ends_the_process():
+    command = [sys.executable, "-c", FAILED_IN_A_TRACE]
+    return subprocess.run(command, capture_output=True, timeout=seconds(300)).returncode < 0
 
 
 def index_out_of_bounds_ends_the_process():
@@ -377,6 +393,7 @@ REPRODUCERS = {
     "instance norm, gradient of a batch": instance_norm_of_a_batch,
     "pixel shuffle, empty batch": pixel_shuffle_of_an_empty_batch,
     "fused SGD, half precision": fused_sgd_of_half,
+    "operator that fails in a trace": failed_operator_of_a_trace_ends_the_process,
     "writes of lists under a mode": writes_of_lists_are_not_counted,
     "reductions over no dimension": reduction_over_no_dimension,
     "logsumexp with keepdim": logsumexp_with_keepdim,
