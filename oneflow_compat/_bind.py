@@ -264,7 +264,8 @@ def _resolve(name: str, torch_name: str | None, also: str | None, attr: str) -> 
                 return importlib.import_module(f"{torch_name}.{attr}")
             except ImportError:
                 pass
-    if also is not None and not attr.startswith("_"):
+    # PyTorch programs ask with hasattr(torch, name) what this torch has
+    if also is not None and not attr.startswith("_") and not _is_torch_dialect:
         value = getattr(importlib.import_module(f"{ROOT}.{also}"), attr, _MISSING)
         if value is not _MISSING:
             return value

@@ -516,6 +516,15 @@ def test_pickles_of_torchs_functions_name_torch():
     subprocess.run([sys.executable, "-c", read], check=True)
 
 
+def test_the_job_function_api_is_no_part_of_the_mock():
+    assert callable(oneflow.losses.add_loss)
+    with mock.enable():
+        import torch
+
+        names = "copy", "dynamic_reshape", "get_variable", "matmul_v2"
+        assert not any(hasattr(torch, name) for name in names)
+
+
 def test_names_that_torch_binds_anew_are_looked_up_at_each_use():
     run_mocked("""
         import torch
