@@ -9,6 +9,8 @@ another name is an AttributeError.
 from __future__ import annotations
 
 import copy
+import types
+from collections.abc import Iterator
 from typing import Any
 
 from ._tables.graph_operators import DATA_TYPE_NUMBERS
@@ -116,13 +118,54 @@ class Message:
         copy.CopyFrom(self)
         return copy
 
-    def __str__(self) -> str:
-        lines: list[str] = []
+    @property
+    def DESCRIPTOR(self) -> types.SimpleNamespace:
+        """The names of the message and of its fields, as protobuf's text_format reads them."""
+        name = type(self).__name__
+        fields = [self._field(field) for field in self.FIELDS]
+        return types.SimpleNamespace(
+            name=name, full_name=f"oneflow.{name}", fields=fields, fields_by_name={f.name: f for f in fields}
+        )
+
+    def ListFields(self) -> list[tuple[types.SimpleNamespace, Any]]:
+        """[(description, value)] of the fields that are set, as protobuf's text_format reads them."""
+        return [
+            (self._field(name), value)
+            for name, value in self._present_fields()
+            if value != [] and (not isinstance(value, Message) or value.is_set())
+        ]
+
+    def _field(self, name: str) -> types.SimpleNamespace:
+        default = self._default(name)
+        kind, cpp_kind = next(kinds for cls, kinds in _KINDS if isinstance(default, cls))
+        if isinstance(default, list) and self._values.get(name):
+            kind, cpp_kind = next(kinds for cls, kinds in _KINDS if isinstance(self._values[name][0], cls))
+        is_repeated = isinstance(default, (list, Map))
+        return types.SimpleNamespace(
+            name=name,
+            full_name=f"oneflow.{type(self).__name__}.{name}",
+            number=1 + list(self.FIELDS).index(name),
+            type=kind,
+            cpp_type=cpp_kind,
+            label=3 if is_repeated else 1,
+            is_repeated=is_repeated,
+            is_required=False,
+            is_extension=False,
+            message_type=types.SimpleNamespace(has_options=False, name=name),
+        )
+
+    def _present_fields(self) -> Iterator[tuple[str, Any]]:
         for name in self.FIELDS:
             value = self._values.get(name)
             if isinstance(value, Map):
                 value = [_Entry(key=k, value=v) for k, v in sorted(value.items())]
-            for v in value if isinstance(value, list) else [] if value is None else [value]:
+            if value is not None:
+                yield name, value
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for name, value in self._present_fields():
+            for v in value if isinstance(value, list) else [value]:
                 if not isinstance(v, Message):
                     lines.append(f"{name}: {_text(v)}")
                 elif v is not value or v.is_set():
@@ -130,6 +173,16 @@ class Message:
         return "".join(f"{line}\n" for line in lines)
 
     __repr__ = __str__
+
+
+# class of a value -> protobuf's (type, cpp_type) of the field; True is an int, too
+_KINDS: tuple[tuple[Any, tuple[int, int]], ...] = (
+    (bool, (8, 7)),
+    (int, (3, 2)),
+    (float, (1, 5)),
+    (str, (9, 9)),
+    (object, (11, 10)),
+)
 
 
 def _has_type_of(default: Any, value: Any) -> bool:

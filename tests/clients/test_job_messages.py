@@ -376,3 +376,28 @@ def test_a_training_graph_shows_what_checkpointing_computes_again():
     assert [n.split("_", 1)[1].rsplit("-", 1)[0] for n in again][-1] == "m.1-relu" and len(again) >= 3
     plain = names(False)
     assert not any("Checkpointing" in n for n in plain) and "optimizer0.m.0.weight.momentum_buffer" in plain
+
+
+def test_text_format_of_protobuf_prints_a_message():
+    text_format = pytest.importorskip("google.protobuf.text_format")
+    empty = op_conf.FeedInputOpConf()
+    assert empty.ListFields() == [] and text_format.MessageToString(empty) == ""
+    conf = op_conf.FeedInputOpConf(in_0='a"b', out_0="out_0")
+    assert text_format.MessageToString(conf) == str(conf)
+    job = JobConfigProto(job_name="job")
+    job.predict_conf.SetInParent()
+    assert text_format.MessageToString(job).replace("predict_conf {\n}\n", "predict_conf {\n}\n") == str(job)
+
+
+class Mul(nn.Graph):
+    def build(self, x):
+        return x.reshape(6) * 2.5
+
+
+def test_text_format_prints_the_operators_of_a_graph():
+    text_format = pytest.importorskip("google.protobuf.text_format")
+    graph = Mul()
+    graph.config.set_backend("aten")
+    graph(flow.ones(2, 3))
+    proto = graph._full_graph_proto
+    assert text_format.MessageToString(proto).replace("\\'", "'") == str(proto)
