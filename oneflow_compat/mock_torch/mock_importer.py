@@ -233,6 +233,8 @@ class _Switch:
         builtins.__import__, pkgutil.resolve_name = _mocked_import, _mocked_resolve_name
         self._frame_globals = sys._getframe(depth).f_globals
         self._swapped = _swap_globals(self._frame_globals, config)
+        if was or config is not None:
+            self._swapped |= _bind_torch(self._frame_globals, config)
         _follow_dialect(was)
 
     def __enter__(self) -> _Switch:
@@ -260,7 +262,8 @@ class enable(_Switch):
     lazy: a missing name becomes a placeholder that raises when used; verbose: print each placeholder.
     extra_dict: more redirections, {"module": "other module"}. main_pkg: redirect only imports
     inside this package (and `required_dependencies`). mock_version: text for torch.__version__.
-    Global names of the caller that hold torch or one of its modules are switched as well.
+    Global names of the caller that hold torch or one of its modules are switched as well. A caller without
+    a global name `torch` gets one.
     With ONEFLOW_DISABLE_MOCK_TORCH=1 nothing is redirected.
 
     TypeError unless `extra_dict` maps module names to module names.
@@ -314,6 +317,21 @@ def _swap_globals(names: dict[str, Any], config: Any) -> dict[str, Any]:
             if config is not None:
                 _replaced[id(names), key] = names, value, new
     return before
+
+
+def _bind_torch(names: dict[str, Any], config: Any) -> dict[str, Any]:
+    """Bind the global name `torch` of a caller that has none, as OneFlow 0.9 does. Return its later value."""
+    owner = names.get("__name__", "").partition(".")[0]
+    if "torch" in names or owner in _REAL_SIDE or config is not None and not config.concerns(owner):
+        return {}
+    torch_module = importlib.import_module("torch")
+    module = torch_module if config is None else _oneflow_module(names, "torch", torch_module, config)
+    if module is None:
+        return {}
+    names["torch"] = module
+    if config is not None:
+        _replaced[id(names), "torch"] = names, torch_module, module
+    return {"torch": torch_module}
 
 
 def _oneflow_module(names: dict[str, Any], key: Any, value: Any, config: Any) -> Any:

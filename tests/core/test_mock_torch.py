@@ -516,6 +516,39 @@ def test_pickles_of_torchs_functions_name_torch():
     subprocess.run([sys.executable, "-c", read], check=True)
 
 
+def test_a_caller_without_a_global_name_torch_gets_one():
+    """OneFlow 0.9 binds it, and its tests read it."""
+    script = """
+        import oneflow.mock_torch as mock
+
+        def packages():
+            import torch.version
+            return torch.__package__
+
+        def binds_locally():
+            with mock.enable():
+                import torch
+            with mock.disable():
+                import torch
+
+        binds_locally()
+        with mock.enable():
+            print(torch.__package__, torch.nn.__package__)
+            with mock.disable():
+                print(torch.__package__)
+            print(torch.__package__, packages())
+        print(torch.__package__, packages())
+        mock.enable()
+        print(torch.__package__)
+        mock.disable()
+        print(torch.__package__)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    assert done.stdout.split() == [
+        *("oneflow", "oneflow.nn", "torch", "oneflow", "oneflow", "torch", "torch", "oneflow", "torch")
+    ], done.stderr
+
+
 def test_the_job_function_api_is_no_part_of_the_mock():
     assert callable(oneflow.losses.add_loss)
     with mock.enable():
