@@ -214,7 +214,7 @@ class tuple(generator):  # OneFlow's name; this module says py_tuple for the bui
 
 
 class random(generator):
-    """A number low <= x < high (int or float), a bool, or a tuple of them, as the type says."""
+    """A number low <= x < high (int or float), a bool, or a list of them for the type of a tuple."""
 
     def __init__(self, low: object = 1, high: object = 6) -> None:
         self.low, self.high = pack(low), pack(high)
@@ -238,8 +238,8 @@ class random(generator):
             return self._generate(args[self.choose.integer(0, len(args))])
         if args and origin in (py_tuple, list):
             if Ellipsis in args or origin is list:
-                return py_tuple(self._generate(args[0]) for _ in range(self.choose.integer(1, 4)))
-            return py_tuple(self._generate(a) for a in args)
+                return [self._generate(args[0]) for _ in range(self.choose.integer(1, 4))]
+            return [self._generate(a) for a in args]
         raise NotImplementedError(
             f"random() cannot sample a value of type {annotation!r}; call .to(int), .to(float) or .to(bool)"
             " on it"

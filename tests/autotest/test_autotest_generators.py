@@ -45,6 +45,14 @@ def test_possibility_and_alternatives():
         oneof(1, 2, 3, possibility=0.5)
 
 
+def test_a_value_of_a_tuple_type_is_a_list():
+    """Tests of OneFlow 0.9 tell the sizes of each dimension from one number by isinstance(value, list)."""
+    pair = random(2, 3).to(tuple[int, int]).value()
+    assert type(pair) is list and pair == [2, 2]
+    several = random(2, 3).to(tuple[int, ...]).value()
+    assert type(several) is list and set(several) == {2}
+
+
 def test_types_come_from_annotations_of_the_callee(api):
     def scaled(x, factor: int, more: "float" = 1.0, power: "int | str" = 1):
         assert isinstance(factor, int) and isinstance(more, float) and isinstance(power, int)
