@@ -34,7 +34,7 @@ SAME_MODULES = {
         "typing": "compatible.single_client.typing",
         **{
             name: f"compatible.single_client.{name}"
-            for name in "config data distribute image layers optimizer regularizers scope train".split()
+            for name in "config data distribute image keras layers optimizer regularizers scope train".split()
         },
         "utils.tensor.from_or_to_torch_tensor": "utils.tensor",
         "utils.torch": "utils.tensor",
@@ -43,6 +43,7 @@ SAME_MODULES = {
 
 # package without a file: docstring
 PACKAGES = {
+    "oneflow.compatible.single_client.keras": "oneflow.keras of 0.1: activations and maths.",
     "oneflow.core": "oneflow.core: the protobuf messages that clients import by their deep paths.",
     "oneflow.core.common": "oneflow.core.common: the numbers of element types (data_type_pb2).",
     "oneflow.core.job": "oneflow.core.job: the configuration of jobs (job_conf_pb2).",
@@ -262,6 +263,11 @@ _LEGACY = {
         f" enable_typing_check={_EXPERIMENTAL}enable_typing_check"
     ),
     "experimental.unique_op": f"unique_with_counts={_EXPERIMENTAL}unique_with_counts",
+    "keras.activations": (
+        "relu=compatible.single_client._functions.keras:relu "
+        + _rows("compatible.single_client.math:", "gelu gelu_grad sigmoid tanh tanh_grad")
+    ),
+    "keras.maths": "add=compatible.single_client.math:add",
     "linalg": "matmul=compatible.single_client._functions.array:matmul",
     "losses": "add_loss=compatible.single_client.optimizer._from_conf:add_loss",
     "nn.module": "Module=torch.nn.Module",

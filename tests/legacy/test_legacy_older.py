@@ -193,3 +193,17 @@ except ImportError:
     )
     assert result.stdout.strip() == "done", result.stderr
     assert oneflow.reshape is not None
+
+
+def test_names_of_keras():
+    """0.1 had them; its BERT and its CNNs call them."""
+    import oneflow.keras.activations as activations
+    from oneflow.keras.maths import add
+
+    assert flow.keras.activations is activations
+    x = torch.tensor([-1.0, 2.0])
+    assert torch.equal(activations.relu(x), torch.relu(x))
+    assert torch.equal(activations.gelu(x), flow.math.gelu(x)) and torch.equal(add(x, 1), x + 1)
+    assert torch.equal(activations.tanh_grad(x.tanh(), x), flow.math.tanh_grad(x.tanh(), x))
+    with pytest.raises(ValueError, match=r"0\.5"):
+        activations.relu(x, 0.5)

@@ -208,10 +208,7 @@ LEGACY = {
     },
     "legacy-removed": {
         "names": [_S],
-        "oneflow": (
-            "0.1 to 0.4 had detection operators, Keras names, ONNX export of jobs, operators on dynamic"
-            " shapes"
-        ),
+        "oneflow": ("0.1 to 0.4 had detection operators, ONNX export of jobs, operators on dynamic shapes"),
         "here": "not available; REMOVED in _tables/legacy/orders.py lists them",
         "reason": "version 0.5, whose API this is, had removed them, or they required several devices",
         "severity": {"oneflow": "superset", "torch": "superset"},

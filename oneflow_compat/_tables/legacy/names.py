@@ -4,7 +4,7 @@
 
 MODULES = """
 advanced autograd checkpoint config data deprecated detection distribute distributed env experimental image
-layers
+keras layers
 linalg losses math model nn optimizer profiler quantization random regularizers saved_model sbp scope serving
 summary
 sysconfig system tensorrt train typing unittest util vm

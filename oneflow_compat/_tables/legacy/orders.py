@@ -115,11 +115,6 @@ REMOVED = {
         detection.nms
         detection.pos_neg_sampler detection.roi_align detection.upsample_nearest layers.affine_channel"""
     ),
-    "names that only 0.1 had, with a successor in flow.math": (
-        """keras.activations.gelu keras.activations.gelu_grad
-        keras.activations.relu keras.activations.sigmoid keras.activations.tanh keras.activations.tanh_grad
-        keras.maths.add"""
-    ),
     "operators on blobs of dynamic shape, and for debugging": (
         """dim0_dynamic_to_fixed experimental.dynamic_binary_concat
         experimental.dynamic_binary_split sleep_identity watch_scope data.BytesListCodec"""
