@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu test-core test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
-  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check lock clean
+  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -135,6 +135,9 @@ bench-gpu: $(VENV)/.package ## run the benchmarks of the custom operators on a G
 
 cuda-compile-check: $(VENV)/.torch ## compile the CUDA kernels on a machine with nvcc but without a GPU
 	$(BIN)/python csrc/build.py --cuda-check
+
+torch-changes: ## compare two installed torches in what the package relies on: OLD=interpreter NEW=interpreter
+	$(PYTHON) tests/tools/torch_changes.py $(OLD) $(NEW)
 
 lock: $(VENV)/.torch ## pin the requirements of the tests anew, for all supported Pythons
 	$(PIP) install -q uv
