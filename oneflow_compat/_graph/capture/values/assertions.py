@@ -87,6 +87,8 @@ def _check_in(frame: FrameType | None, is_bool: bool) -> _Check | None:
     n = positions.get(frame.f_lasti)
     if n is None:
         return None
+    if instructions[n].opname == "PRECALL":  # Python 3.11 calls some functions in C here, once it is warm
+        n += 1
     if is_bool and instructions[n].opname in _CALLS:
         n = _after_hooks(instructions, n + 1)
         if instructions[n].opname == "RETURN_VALUE":
