@@ -21,6 +21,7 @@ import types
 import warnings
 from pathlib import Path
 
+MISSING = object()
 LEDGER = Path(__file__).resolve().parents[2] / "oneflow_compat" / "_upstream" / "hooks.py"
 MODULES = """
     torch torch.amp torch.autograd torch.autograd.forward_ad torch.autograd.function torch.autograd.functional
@@ -111,8 +112,8 @@ def names_of_ledger() -> dict[str, dict[str, str]]:
                 try:
                     value = importlib.import_module(module)
                 except ImportError:
-                    value = None
-        described[path] = {"kind": "missing"} if value is None else description_of(value)
+                    value = MISSING
+        described[path] = {"kind": "missing"} if value is MISSING else description_of(value)
     return described
 
 
