@@ -5,6 +5,7 @@
 #   TORCH_INDEX  an additional package index for torch, for example of CPU wheels
 #   JOBS         processes that run tests (2)
 #   PYTHONS, TORCHS  what `make test-pythons` runs on
+#   RESULTS, SCOPE   the JUnit file that the tests write, and the name of what ran, for `make record-results`
 #   SEEDS, SECONDS            of the fuzzers: seeds A:B, the time limit of each
 #   BACKEND                   the nn.Graph backend of the fuzzers and of families
 #   GROUP                     how many programs of fuzz-memory and fuzz-samples compile in one graph
@@ -13,8 +14,10 @@ PYTHON  ?= python3
 VENV    ?= .venv
 TORCH   ?= torch==2.13.0
 JOBS    ?= 2
-PYTHONS ?= python3.10 python3.12 python3.13
-TORCHS  ?= torch==2.11.* torch==2.13.*
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
+TORCHS  ?= torch==2.11.* torch==2.13.* torch
+RESULTS ?=
+SCOPE   ?= the whole suite
 SEEDS   ?= 0:20
 SECONDS ?= 300
 BACKEND ?= inductor
@@ -29,8 +32,8 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-core test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
-  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check lock clean
+.PHONY: help demo test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
+  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -40,7 +43,16 @@ demo: $(VENV)/.extras ## set everything up and train a model on digits, eager an
 	OMP_NUM_THREADS=2 $(BIN)/python docs/examples/train_digits.py
 
 test: $(VENV)/.extras ## set everything up and run the tests
-	$(BIN)/python -m pytest -m "not slow and not gpu and not oracle and not network" -n $(JOBS)
+	$(BIN)/python -m pytest -m "not slow and not gpu and not oracle and not network" -n $(JOBS) \
+	  $(if $(RESULTS),--junitxml=$(RESULTS))
+
+test-smoke: $(VENV)/.extras ## run what a new torch or Python breaks first: the core tests, the guards of graphs, the first example
+	$(BIN)/python docs/examples/first_graph.py
+	$(BIN)/python -m pytest tests/core tests/graph/guards -m "not slow and not gpu and not oracle and not network" \
+	  -n $(JOBS) $(if $(RESULTS),--junitxml=$(RESULTS))
+
+record-results: $(VENV)/.package ## record what a test run found, from RESULTS; SCOPE names the tests
+	$(BIN)/python tests/tools/record_results.py $(RESULTS) --scope "$(SCOPE)"
 
 test-slow: $(VENV)/.extras ## run the slow tests
 	$(BIN)/python -m pytest -m "slow and not gpu and not network" -n $(JOBS)
@@ -61,9 +73,11 @@ test-sanitize: $(VENV)/.extras ## run the tests of the custom operators under th
 test-no-compiler: $(VENV)/.extras ## run tests without the custom kernels and without a C++ compiler
 	ONEFLOW_EXT=0 CXX=no-compiler $(BIN)/python -m pytest tests/core tests/optim -m "not slow and not gpu and not network" -n $(JOBS)
 
-test-pythons: ## run the core tests on each Python of PYTHONS and with each torch of TORCHS (downloads torch for each)
+test-pythons: ## run all tests on each Python of PYTHONS with each torch of TORCHS, and record them (downloads torch for each)
 	for python in $(PYTHONS); do for torch in $(TORCHS); do \
-	  $(MAKE) test-core PYTHON=$$python TORCH="$$torch" VENV=".venv-$$(basename $$python)-$$torch" || exit 1; done; done
+	  for target in test record-results; do \
+	    $(MAKE) $$target PYTHON=$$python TORCH="$$torch" VENV=".venv-$$(basename $$python)-$$torch" RESULTS=build/results.xml \
+	    || exit 1; done; done; done
 
 test-core: $(VENV)/.extras ## run the core tests and the first example
 	$(BIN)/python docs/examples/first_graph.py
@@ -135,6 +149,9 @@ bench-gpu: $(VENV)/.package ## run the benchmarks of the custom operators on a G
 
 cuda-compile-check: $(VENV)/.torch ## compile the CUDA kernels on a machine with nvcc but without a GPU
 	$(BIN)/python csrc/build.py --cuda-check
+
+torch-changes: ## compare two installed torches in what the package relies on: OLD=interpreter NEW=interpreter
+	$(PYTHON) tests/tools/torch_changes.py $(OLD) $(NEW)
 
 lock: $(VENV)/.torch ## pin the requirements of the tests anew, for all supported Pythons
 	$(PIP) install -q uv

@@ -70,12 +70,25 @@ def doctor() -> list[tuple[str, str, bool]]:
         )
     )
     rows.append(("custom operators", *_extension()))
+    rows += _missing_names()
     rows.append(("dialect", oneflow.get_dialect(), True))
     for module, (package, use) in OPTIONAL_MODULES.items():
         is_installed = importlib.util.find_spec(module) is not None
         state = "installed" if is_installed else f"not installed (pip install {package}), for {use}"
         rows.append((module, state, is_installed))
     return rows
+
+
+def _missing_names() -> list[tuple[str, str, bool]]:
+    """Return a row for each private name that the installed torch lacks, or one row if it has all."""
+    from ._upstream.hooks import HOOKS
+    from ._upstream.missing import missing_names
+
+    rows = [
+        (path, f"not in this torch: {HOOKS[path].purpose} ({HOOKS[path].consequence})", False)
+        for path in missing_names()
+    ]
+    return rows or [("torch's internals", f"all {len(HOOKS)} private names are there", True)]
 
 
 def _extension() -> tuple[str, bool]:

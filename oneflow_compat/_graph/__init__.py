@@ -41,6 +41,11 @@ Rules both front ends can rely on:
 
 from typing import Any
 
+from .._upstream.hooks import GRAPHS
+from .._upstream.missing import require
+
+require(GRAPHS)
+
 __all__ = ["Config", "Engine", "GraphDefinition", "Program", "Slot", "capturing", "outside_capture"]
 
 _HOME = {

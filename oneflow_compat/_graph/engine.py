@@ -18,6 +18,7 @@ from .._errors import OneFlowError
 from .._global.collectives import RanksDiffer, report_failure
 from .._global.marks import several
 from .._signals import error_of_handler, held, run_waiting_handlers, second_interrupt_acts_at_once
+from .._upstream.missing import error_of
 from .agreement import agree, captured_by_all, compare_captures, raise_difference
 from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
 from .assumptions import Assumptions
@@ -319,7 +320,14 @@ class Engine:
         config = self.config.resolved(self.backend)
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
-        captured = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config).captured()
+        attempts = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config)
+        try:
+            captured = attempts.captured()
+        except (ImportError, AttributeError) as error:
+            explained = error_of(f"graph {self.name}", error)  # torch may lack a name that this program needs
+            if explained is error:
+                raise
+            raise explained from error
         try:
             program = self._finish_stage("capture", start, captured.program)
             entry = self._compiled_entry(key, captured.with_program(program), config)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +91,14 @@ def _teach() -> None:
     """Register our functions in TorchScript's tables beside torch's. This takes up to a second, so it runs
     only when a script is compiled.
     """
+    with warnings.catch_warnings():
+        # torch.jit.script() compiles the overloads and warns that it is deprecated (torch 2.14). The caller
+        # gets the warning of his own script.
+        warnings.simplefilter("ignore", FutureWarning)
+        _register_functions()
+
+
+def _register_functions() -> None:
     import torch._jit_internal as internal
     import torch.jit._builtins as builtins
     import torch.jit._script as script

@@ -8,20 +8,39 @@ from top to bottom.
 
 import dataclasses
 
-from .versions import CHECKED
+GRAPHS = "nn.Graph"
+INDUCTOR = "the inductor backend"
+OPTIM = "oneflow.optim"
+SPEED = "speed"
+SETTING = "a setting"
 
 
 @dataclasses.dataclass(frozen=True)
 class Hook:
-    """The purpose of a private name, the test that guards it, and the versions of torch it was checked on."""
+    """The purpose of a private name, the test that guards it, and what ends without the name.
+
+    `needed_by`: GRAPHS, INDUCTOR or OPTIM end with one error, which missing.py raises. SPEED: everything
+    works, but slower. SETTING: the public function of torch is asked, or the guard is left out. "": only what
+    the purpose says. `since`: the first torch that has the name, if the oldest supported one lacks it.
+    """
 
     purpose: str
     guard: str
-    checked: tuple[str, ...] = CHECKED
+    needed_by: str = ""
+    since: str = ""
+
+    @property
+    def consequence(self) -> str:
+        """What follows if the name is missing."""
+        if self.needed_by == SPEED:
+            return "it takes longer"
+        if self.needed_by == SETTING:
+            return "torch's public function is asked instead, or a change is not noticed"
+        return f"{self.needed_by or 'this'} does not work"
 
 
-# module or class, its names, purpose, guard
-_ROWS = (
+# module or class, its names, purpose, guard, and what needs the names
+_ROWS: tuple[tuple[str, ...], ...] = (
     (
         "torch.serialization",
         "_get_layout",
@@ -55,22 +74,39 @@ _ROWS = (
         "torch._subclasses.fake_tensor",
         (
             "DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorMode"
-            " in_kernel_invocation_manager torch_decomp_decompositions unset_fake_temporarily"
+            " in_kernel_invocation_manager torch_decomp_decompositions"
         ),
         "symbolic tensors while build() is captured",
         "tests/graph/capture/test_semantics.py",
+        GRAPHS,
+    ),
+    (
+        "torch._subclasses.fake_tensor",
+        "unset_fake_temporarily",
+        "symbolic tensors while build() is captured",
+        "tests/graph/capture/test_semantics.py",
+        INDUCTOR,
     ),
     (
         "torch._subclasses.fake_impls",
         "has_meta op_implementations_checks",
         "which operators need more than their meta kernel for symbolic results",
         "tests/graph/capture/test_known_results.py",
+        GRAPHS,
     ),
     (
         "torch._C",
-        ("_DisableTorchDispatch _set_throw_on_mutable_data_ptr _set_warn_deprecated_on_mutable_data_ptr"),
+        "_DisableTorchDispatch",
         "creating a symbolic tensor and its inner meta tensor",
         "tests/graph/capture/test_known_results.py",
+        GRAPHS,
+    ),
+    (
+        "torch._C",
+        "_set_throw_on_mutable_data_ptr _set_warn_deprecated_on_mutable_data_ptr",
+        "creating a symbolic tensor and its inner meta tensor",
+        "tests/graph/capture/test_known_results.py",
+        SPEED,
     ),
     (
         "torch.Tensor",
@@ -83,28 +119,44 @@ _ROWS = (
         "_make_subclass",
         "creating a symbolic tensor without the checks of its constructor",
         "tests/graph/capture/test_known_results.py",
+        SPEED,
     ),
     (
         "torch.utils._python_dispatch",
         "TorchDispatchMode _disable_current_modes _get_current_dispatch_mode",
         "the dispatch mode that records ATen calls, and creating tensors outside of it",
         "tests/graph/capture/test_semantics.py",
+        GRAPHS,
+    ),
+    (
+        "torch.utils._pytree",
+        "SERIALIZED_TYPE_TO_PYTHON_TYPE SUPPORTED_SERIALIZED_TYPES treespec_dumps",
+        "nested inputs and outputs",
+        "tests/graph/capture/test_semantics.py",
     ),
     (
         "torch.utils._pytree",
         (
-            "SERIALIZED_TYPE_TO_PYTHON_TYPE SUPPORTED_NODES SUPPORTED_SERIALIZED_TYPES TreeSpec"
-            " _LEAF_SPEC _get_node_type _private_register_pytree_node tree_flatten tree_is_leaf"
-            " tree_leaves tree_map tree_map_only tree_structure tree_unflatten treespec_dumps"
+            "SUPPORTED_NODES TreeSpec _private_register_pytree_node tree_flatten tree_leaves tree_map"
+            " tree_map_only tree_structure tree_unflatten"
         ),
         "nested inputs and outputs",
         "tests/graph/capture/test_semantics.py",
+        GRAPHS,
+    ),
+    (
+        "torch.utils._pytree",
+        "_LEAF_SPEC _get_node_type tree_is_leaf",
+        "nested inputs and outputs",
+        "tests/graph/capture/test_semantics.py",
+        SPEED,
     ),
     (
         "torch._C",
         "DisableTorchFunction",
         "reading a tensor below __torch_function__",
         "tests/graph/capture/test_semantics.py",
+        GRAPHS,
     ),
     (
         "torch._C",
@@ -123,42 +175,49 @@ _ROWS = (
         "GlobalStateGuard",
         "one comparison of several settings of torch before a call",
         "tests/graph/guards/test_torch_settings.py",
+        SPEED,
     ),
     (
         "torch._C._dynamo.guards",
         "TensorGuards",
         "one comparison of the shapes, strides and dtypes of all named tensors before a call",
         "tests/graph/guards/test_stale_state.py",
+        SPEED,
     ),
     (
         "torch._C._dynamo.guards",
         "compute_overlapping_tensors",
         "whether inputs of a program overlap in memory",
         "tests/graph/guards/test_stale_state.py",
+        GRAPHS,
     ),
     (
         "torch._C",
         "_len_torch_dispatch_stack",
         "remove dispatch modes that an interrupted capture left on",
         "tests/graph/capture/test_interrupted_capture.py",
+        GRAPHS,
     ),
     (
         "torch.utils._python_dispatch",
         "_pop_mode",
         "remove dispatch modes that an interrupted capture left on",
         "tests/graph/capture/test_interrupted_capture.py",
+        GRAPHS,
     ),
     (
         "torch._C",
         "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack",
         "a function mode handles tensor indices and is not recorded",
         "tests/graph/capture/test_torch_op_calls.py",
+        GRAPHS,
     ),
     (
         "torch._C",
         "_get_function_stack_at",
         "the caller's function modes are guarded",
         "tests/graph/guards/test_hostile_torch.py",
+        GRAPHS,
     ),
     (
         "torch._C",
@@ -167,10 +226,11 @@ _ROWS = (
         "tests/graph/guards/test_script_modules.py",
     ),
     (
-        "torch",
-        "_tensor_str",
+        "torch._tensor_str",
+        "_str",
         "the text of a tensor reads its values",
         "tests/graph/guards/test_hostile_texts.py",
+        GRAPHS,
     ),
     (
         "torch._C",
@@ -202,30 +262,33 @@ _ROWS = (
         "the error of a tensor on the mock device",
         "tests/core/test_refused_arguments.py",
     ),
-    ("torch._C", "ListType", "operator arguments that are lists", "tests/graph/capture/test_semantics.py"),
     (
         "torch._C",
         "_increment_version",
         "telling autograd which tensors a program wrote",
         "tests/graph/capture/test_semantics.py",
+        GRAPHS,
     ),
     (
         "torch.Tensor",
         "_nnz",
         "the number of elements of a sparse tensor is unknown to a program",
         "tests/graph/capture/test_sparse_tensors.py",
+        GRAPHS,
     ),
     (
         "torch._C",
         "_AutoDispatchBelowAutograd",
         "running a program below autograd",
         "tests/graph/training/test_bitwise.py",
+        GRAPHS,
     ),
     (
         "torch._C._autograd",
         "_top_saved_tensors_default_hooks",
         "hooks of saved tensors around a call are part of the guards",
         "tests/graph/guards/test_hostile_inputs.py",
+        SETTING,
     ),
     (
         "torch._C._autograd",
@@ -254,26 +317,36 @@ _ROWS = (
         ),
         "settings of torch that a program depends on, read in each call",
         "tests/graph/guards/test_torch_settings.py",
+        SETTING,
     ),
     (
         "torch.backends.mha",
         "_is_fastpath_enabled",
         "a setting that a program depends on, read in each call",
         "tests/graph/guards/test_torch_settings.py",
+        SETTING,
     ),
     (
         "torch.utils._device",
         "CURRENT_DEVICE",
         "a setting that a program depends on, read in each call",
         "tests/graph/guards/test_torch_settings.py",
+        SETTING,
     ),
     (
         "torch._C",
         "_DisableAutocast _is_any_autocast_enabled",
         "autocast around a call adds no casts to the program",
         "tests/graph/calls/test_contexts.py",
+        GRAPHS,
     ),
-    ("torch._ops", "OpOverload", "the targets of a program's nodes", "tests/graph/saved/test_deploy.py"),
+    (
+        "torch._ops",
+        "OpOverload",
+        "the targets of a program's nodes",
+        "tests/graph/saved/test_deploy.py",
+        GRAPHS,
+    ),
     (
         "torch",
         "_amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_",
@@ -286,7 +359,13 @@ _ROWS = (
         "gradients are averaged when backward() ends",
         "tests/ranks/test_ranks.py",
     ),
-    ("torch.autograd", "_engine_run_backward", "capturing backward()", "tests/graph/training/test_train.py"),
+    (
+        "torch.autograd",
+        "_engine_run_backward",
+        "capturing backward()",
+        "tests/graph/training/test_train.py",
+        GRAPHS,
+    ),
     (
         "torch._dynamo",
         "eval_frame",
@@ -298,12 +377,14 @@ _ROWS = (
         "eval_frame",
         "torch.compile of surrounding code calls a graph as an opaque function",
         "tests/graph/calls/test_contexts.py",
+        GRAPHS,
     ),
     (
         "torch.utils.checkpoint",
         "_checkpoint_without_reentrant_generator",
         "recompute activations in the backward of a program",
         "tests/graph/training/test_scaler_amp_recompute.py",
+        GRAPHS,
     ),
     (
         "torch._functorch",
@@ -316,6 +397,7 @@ _ROWS = (
         "_MakefxTracer",
         "make_fx inside build() is an error",
         "tests/graph/capture/test_transforms.py",
+        GRAPHS,
     ),
     (
         "torch.utils._sympy.functions",
@@ -367,22 +449,30 @@ _ROWS = (
     ),
     (
         "torch._C._nn",
-        "linear one_hot pad_sequence",
+        "linear",
         "functions of torch.nn on sizes that depend on values",
         "tests/graph/sizes/test_unknown_sizes.py",
     ),
     (
-        "torch._C",
-        "_get_mkldnn_enabled",
-        "which LSTM kernel runs on the CPU",
+        "torch._C._nn",
+        "one_hot pad_sequence",
+        "functions of torch.nn on sizes that depend on values",
         "tests/graph/sizes/test_unknown_sizes.py",
+        GRAPHS,
     ),
-    ("torch", "_VF", "recurrent layers inside a program", "tests/graph/backends/test_inductor_steps.py"),
+    (
+        "torch",
+        "_VF",
+        "recurrent layers inside a program",
+        "tests/graph/backends/test_inductor_steps.py",
+        GRAPHS,
+    ),
     (
         "torch._VF",
         "_pad_packed_sequence broadcast_tensors",
         "recurrent layers inside a program",
         "tests/graph/backends/test_inductor_steps.py",
+        GRAPHS,
     ),
     (
         "torch._C",
@@ -407,12 +497,14 @@ _ROWS = (
         "_foreach_supported_types",
         "clipping symbolic gradients on a GPU with multi-tensor kernels",
         "tests/graph/test_graph_gpu.py",
+        GRAPHS,
     ),
     (
         "torch.nn.modules.batchnorm",
         "_BatchNorm",
         "batch norm with a cumulative average",
         "tests/graph/calls/test_values_and_structures.py",
+        GRAPHS,
     ),
     (
         "torch.distributed.tensor._sharding_prop",
@@ -452,51 +544,79 @@ _ROWS = (
     ),
     (
         "torch._inductor",
-        "aoti_compile_and_package config",
+        "aoti_compile_and_package",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor",
+        "config",
+        "compiling a program's region",
+        "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.codegen.common",
         "DtypePropagationOpsHandler",
         "compiling a region faster",
         "tests/graph/backends/test_inductor.py",
+        SPEED,
     ),
     (
         "torch._inductor.codecache",
         "CppWrapperCodeCache CppWrapperCodeCache.load_async",
         "compiling a region faster",
         "tests/graph/backends/test_inductor.py",
+        SPEED,
     ),
     (
         "torch._inductor.codegen.cpp_wrapper_cpu",
         "CppWrapperCpu CppWrapperCpu.generate_fallback_kernel_with_runtime_lookup_python",
         "operators that return a list",
         "tests/graph/capture/test_written_lists.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.loop_body",
         "LoopBody LoopBody.get_read_expr",
         "buffers that a program writes and reads",
         "tests/graph/backends/test_inductor_semantics.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.codegen.cpp",
         "CppKernel KernelGroup",
         "errors of indices out of bounds in loops that threads share",
         "tests/graph/backends/test_index_bounds.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.codegen.cpp",
-        "CppKernelProxy stride_at_vec_range",
+        "CppKernelProxy",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
+    ),
+    (
+        "torch._inductor.codegen.cpp",
+        "stride_at_vec_range",
+        "compiling a program's region",
+        "tests/graph/backends/test_auto_backend.py",
+        SPEED,
     ),
     (
         "torch._inductor.compile_fx",
-        "compile_fx_inner fake_tensor_prop",
+        "compile_fx_inner",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
+    ),
+    (
+        "torch._inductor.compile_fx",
+        "fake_tensor_prop",
+        "compiling a program's region",
+        "tests/graph/backends/test_auto_backend.py",
+        SPEED,
     ),
     (
         "torch._inductor.config",
@@ -509,54 +629,76 @@ _ROWS = (
         "get_cpp_compiler is_gcc",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        SPEED,
     ),
     (
         "torch._inductor.cpu_vec_isa",
-        "VecISA pick_vec_isa",
+        "VecISA",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        SPEED,
+    ),
+    (
+        "torch._inductor.cpu_vec_isa",
+        "pick_vec_isa",
+        "compiling a program's region",
+        "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.custom_graph_pass",
         "CustomGraphPass get_hash_for_files",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.decomposition",
         "select_decomp_table",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.dependencies",
         "MemoryDep StarDep WeakDep",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.fx_passes.joint_graph",
         "joint_graph_passes",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.fx_passes.post_grad",
-        "noop_registry reinplace_inplaceable_ops",
+        "noop_registry",
         "writes of a compiled region that leave what is still read",
         "tests/graph/backends/test_in_place_writes.py",
+    ),
+    (
+        "torch._inductor.fx_passes.post_grad",
+        "reinplace_inplaceable_ops",
+        "writes of a compiled region that leave what is still read",
+        "tests/graph/backends/test_in_place_writes.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.fx_passes.reinplace",
         "graph_call_function inplaceable_ops",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.fx_utils",
         "get_node_storage",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._C",
@@ -569,109 +711,155 @@ _ROWS = (
         "GraphLowering",
         "compiling a program's region",
         "tests/graph/backends/test_in_place_writes.py",
+        INDUCTOR,
     ),
     (
         "torch.ops.aten",
         "_assert_async",
         "a check of values that a program runs",
         "tests/graph/backends/test_index_bounds.py",
+        GRAPHS,
     ),
     (
         "torch._inductor.ir",
-        "FallbackKernel InplaceBernoulliFallback MultiOutputLayout MutationOutput NoneLayout TensorBox"
-        " try_get_name",
+        (
+            "FallbackKernel InplaceBernoulliFallback MultiOutputLayout MutationOutput NoneLayout"
+            " TensorBox try_get_name"
+        ),
+        "compiling a program's region",
+        "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
+    ),
+    (
+        "torch._inductor.lowering",
+        "fallbacks lowerings",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),
     (
         "torch._inductor.lowering",
-        "fallbacks index_put_impl_ lowerings",
+        "index_put_impl_",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.codegen.cpp",
         "CppVecOverrides LoopNest",
         "generating the kernels of equal loops once",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._inductor.codegen.common",
         "DeferredLine",
         "generating the kernels of equal loops once",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._inductor.utils",
         "IndentedBuffer",
         "generating the kernels of equal loops once",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch.fx._lazy_graph_module",
         "_use_lazy_graph_module",
         "not writing code for graphs that nothing runs",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
+    ),
+    (
+        "torch._inductor.fx_utils",
+        "_is_fake_tensor_same",
+        "computing the fake tensors of changed nodes only",
+        "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
+    ),
+    (
+        "torch._decomp.decompositions",
+        "_broadcast_batch_norm_backward _unsqueeze_to_dim",
+        "adding the dimensions of an image in one view",
+        "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
+    ),
+    (
+        "torch.distributed._functional_collectives",
+        "_are_we_tracing",
+        "collectives that a program records",
+        "tests/ranks/test_ranks.py",
     ),
     (
         "torch._inductor.fx_utils",
         "FakeTensorUpdater get_fake_args_kwargs",
         "computing the fake tensors of changed nodes only",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._C",
         "_has_storage",
         "computing the fake tensors of changed nodes only",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._decomp",
         "decompositions",
         "adding the dimensions of an image in one view",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._inductor.codegen.common",
         "KernelTemplate jinja2_env",
         "not translating the templates of GPU kernels at the import",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._inductor",
         "lowering",
         "importing inductor without the templates of GPU kernels",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._inductor.ir",
         "ExternKernel ExternKernel.codegen_size_asserts",
         "results of kernels in the layout that compiled code assumes",
         "tests/graph/backends/test_kernel_results.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.exc",
         "CppCompileError",
         "compiling code that the quick flags do not suit in inductor's way",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._inductor.codegen.cpp",
         "OuterLoopFusedSchedulerNode",
         "not generating the kernels of a failed fusion again",
         "tests/graph/backends/test_inductor_shortcuts.py",
+        SPEED,
     ),
     (
         "torch._inductor.scheduler",
         "Scheduler SchedulerNode",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._inductor.virtualized",
         "V",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch.ops.aten",
@@ -684,6 +872,7 @@ _ROWS = (
         "fx_graph_cse rand_ops",
         "common subexpressions of a region",
         "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._C._aoti",
@@ -702,42 +891,55 @@ _ROWS = (
         "_UNSET_SENTINEL",
         "finding the inductor options that the user changed",
         "tests/graph/backends/test_program_cache.py",
+        INDUCTOR,
     ),
     (
         "torch._guards",
         "detect_fake_mode",
         "whether a tensor is traced, which user code gets eager's answer for",
         "tests/graph/capture/test_traced_questions.py",
+        GRAPHS,
     ),
     (
         "torch._subclasses.fake_tensor",
         "is_fake",
         "whether a tensor is traced, which user code gets eager's answer for",
         "tests/graph/capture/test_traced_questions.py",
+        GRAPHS,
     ),
     (
         "torch.overrides",
         "_get_current_function_mode _get_current_function_mode_stack",
         "whether a tensor is traced, which user code gets eager's answer for",
         "tests/graph/capture/test_traced_questions.py",
+        GRAPHS,
     ),
     (
         "torch.utils._python_dispatch",
         "_get_current_dispatch_mode_stack",
         "whether a tensor is traced, which user code gets eager's answer for",
         "tests/graph/capture/test_traced_questions.py",
+        GRAPHS,
     ),
     (
         "torch._guards",
-        "GuardSource Source TracingContext tracing",
+        "GuardSource Source",
         "the tracing context that inductor expects",
         "tests/graph/backends/test_auto_backend.py",
+    ),
+    (
+        "torch._guards",
+        "TracingContext tracing",
+        "the tracing context that inductor expects",
+        "tests/graph/backends/test_auto_backend.py",
+        INDUCTOR,
     ),
     (
         "torch._decomp",
         "decomposition_table meta_table",
         "torch's own decompositions, reused inside ours; which operators have a meta kernel in Python",
         "tests/graph/backends/test_inductor_semantics.py",
+        GRAPHS,
     ),
     (
         "torch._decomp.decompositions",
@@ -764,24 +966,33 @@ _ROWS = (
         "multi-tensor optimizer updates",
         "tests/optim/test_optim_golden.py",
     ),
-    ("torch", "_disable_dynamo", "step() stays eager under torch.compile", "tests/optim/test_optim_api.py"),
+    (
+        "torch",
+        "_disable_dynamo",
+        "step() stays eager under torch.compile",
+        "tests/optim/test_optim_api.py",
+        OPTIM,
+    ),
     (
         "torch.optim.SGD",
         "_init_group",
         "the state of our SGD on torch's kernels",
         "tests/optim/test_optim_golden.py",
+        OPTIM,
     ),
     (
         "torch.optim.Adam",
         "_init_group",
         "the state of our Adam on torch's kernels",
         "tests/optim/test_optim_golden.py",
+        OPTIM,
     ),
     (
         "torch.optim.Optimizer",
         "_patch_step_function",
         "profiling and hooks around step()",
         "tests/optim/test_optim_steps.py",
+        OPTIM,
     ),
     (
         "torch.optim.lr_scheduler",
@@ -837,6 +1048,7 @@ _ROWS = (
         "_disabled_torch_function_impl",
         "the class of global tensors of several ranks",
         "tests/ranks/test_ranks.py",
+        GRAPHS,
     ),
     (
         "torch._C",
@@ -849,15 +1061,20 @@ _ROWS = (
         "_local_scalar_dense",
         "reading a scalar of a global tensor of several ranks",
         "tests/ranks/test_ranks.py",
+        GRAPHS,
     ),
     (
         "torch._prims_common",
-        (
-            "compute_elementwise_output_strides is_contiguous_or_false make_contiguous_strides_for"
-            " suggest_memory_format"
-        ),
+        "compute_elementwise_output_strides",
         "the layout of results of kernels",
         "tests/graph/capture/test_known_results.py",
+    ),
+    (
+        "torch._prims_common",
+        "is_contiguous_or_false make_contiguous_strides_for suggest_memory_format",
+        "the layout of results of kernels",
+        "tests/graph/capture/test_known_results.py",
+        GRAPHS,
     ),
     (
         "torch._C._functorch",
@@ -876,13 +1093,21 @@ _ROWS = (
         "_are_functorch_transforms_active",
         "custom operators, and calls of graphs, under vmap and grad",
         "tests/ops",
+        GRAPHS,
     ),
-    ("torch._C", "_any_requires_grad", "whether a call of a custom operator needs a gradient", "tests/ops"),
+    (
+        "torch._C",
+        "_any_requires_grad",
+        "whether a call of a custom operator needs a gradient",
+        "tests/ops",
+        INDUCTOR,
+    ),
     (
         "torch._C",
         "_dispatch_has_kernel_for_dispatch_key",
         "whether a compiled kernel is registered",
         "tests/ops",
+        GRAPHS,
     ),
     ("torch.autograd.forward_ad", "_current_level", "custom operators under forward-mode AD", "tests/ops"),
     (
@@ -903,12 +1128,14 @@ _ROWS = (
         "_global_forward_hooks _global_forward_pre_hooks",
         "removing hooks of a capture after an interrupt lost their handles",
         "tests/graph/capture/test_interrupted_capture.py",
+        GRAPHS,
     ),
     (
         "torch.optim.optimizer",
         "_global_optimizer_pre_hooks",
         "removing hooks of a capture after an interrupt lost their handles",
         "tests/graph/capture/test_interrupted_capture.py",
+        GRAPHS,
     ),
     (
         "torch.nn.modules.conv",
@@ -939,23 +1166,29 @@ _ROWS = (
         "_FrameAction _FrameExecStrategy reset_code set_code_exec_strategy set_eval_frame",
         "running frames of build() as instrumented copies of their code",
         "tests/graph/guards/test_observe_bytecode.py",
+        GRAPHS,
     ),
     (
         "torch._C._dynamo.guards",
         "RootGuardManager",
         "the base class that torch requires for objects stored with an instrumented copy",
         "tests/graph/guards/test_observe_bytecode.py",
+        GRAPHS,
     ),
     (
         "torch._C",
         "_FunctionBase",
         "ignoring attributes of autograd nodes, which are not Python state",
         "tests/graph/guards/test_observe_bytecode.py",
+        GRAPHS,
     ),
 )
 
+# Names that are not in each torch which the package supports -> the first torch that has them.
+_SINCE = {"torch._inductor.fx_utils._is_fake_tensor_same": "2.13"}
+
 HOOKS = {
-    f"{owner}.{name}": Hook(purpose, guard)
-    for owner, names, purpose, guard in _ROWS
+    f"{owner}.{name}": Hook(purpose, guard, "".join(needed_by), _SINCE.get(f"{owner}.{name}", ""))
+    for owner, names, purpose, guard, *needed_by in _ROWS
     for name in names.split()
 }

@@ -1,6 +1,11 @@
 """oneflow.optim: OneFlow's optimizers, as subclasses of torch's; torch's other optimizers fall through."""
 
 from .._bind import fall_through as _ft
+from .._upstream.hooks import OPTIM as _OPTIM
+from .._upstream.missing import require as _require
+
+_require(_OPTIM)
+
 from . import lr_scheduler
 from .adadelta import Adadelta
 from .adagrad import Adagrad

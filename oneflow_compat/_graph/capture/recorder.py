@@ -309,7 +309,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             )
         if isinstance(out, (tuple, list)):
             node.meta["tensor"] = None
-            is_list = len(written) == 1 and isinstance(func._schema.returns[0].type, torch._C.ListType)
+            is_list = len(written) == 1 and isinstance(func._schema.returns[0].type, torch.ListType)
             targets = [] if is_list else [written_argument(w, args, kwargs) for w in written]
             targets += [None] * (len(out) - len(targets))
             results = [self._bind_item(node, *item) for item in zip(range(len(out)), out, targets)]

@@ -56,7 +56,7 @@ def known_operator(target: torch._ops.OpOverload, results: KnownResult) -> torch
     library.define(f"{name}({arguments}->{returns}".replace("SymInt", "int"))
     library.impl(name, functools.partial(_checked, target, results), "CompositeExplicitAutograd")
 
-    lists = [isinstance(r.type, torch._C.ListType) for r in target._schema.returns]
+    lists = [isinstance(r.type, torch.ListType) for r in target._schema.returns]
 
     def empty(info: Any) -> torch.Tensor | list[Any]:
         if info is None:

@@ -251,7 +251,7 @@ def _test(schema_type: Any, assertion: bool) -> ValueTest:
     if isinstance(schema_type, torch._C.OptionalType):
         inner = _test(schema_type.getElementType(), assertion)
         return lambda v: v is None or inner(v)
-    if isinstance(schema_type, torch._C.ListType):
+    if isinstance(schema_type, torch.ListType):
         inner = _test(schema_type.getElementType(), assertion)
         # int[2] takes one integer for both
         return lambda v: all(map(inner, v)) if isinstance(v, list | tuple) else inner(v)

@@ -5,6 +5,7 @@ import contextlib
 import subprocess
 import sys
 import textwrap
+from unittest import mock
 
 import pytest
 import torch
@@ -114,6 +115,31 @@ def test_the_generated_code_is_inductors(case, generate, monkeypatch):
     expected, _ = generate(case)
     assert code == expected
     assert "cpp_fused_" in code
+
+
+def lacks_a_name():
+    from torch._inductor.codegen import cpp
+
+    return cpp.name_of_another_torch
+
+
+@contextlib.contextmanager
+def takes_other_arguments():
+    from torch._inductor.codegen import cpp
+
+    def stride_at_vec_range(index):
+        return 0
+
+    with mock.patch.object(cpp, "stride_at_vec_range", stride_at_vec_range):
+        yield
+
+
+@pytest.mark.parametrize("shortcut", [lacks_a_name, takes_other_arguments])
+def test_a_shortcut_that_does_not_fit_this_torch_is_left_out(shortcut, generate, monkeypatch):
+    expected, _ = generate("whole vectors")
+    monkeypatch.setattr(shortcuts, "_short_answers", shortcut)
+    code, _ = generate("whole vectors")
+    assert code == expected
 
 
 def test_a_loop_without_a_rest_is_generated_once_less(generate, monkeypatch):

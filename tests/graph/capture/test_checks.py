@@ -38,6 +38,30 @@ def test_a_check_runs_in_every_call(check):
     assert len(step._engine.programs) == 1 and not torch.equal(before[0], layer.weight)
 
 
+def is_finite(x):
+    return bool(x.isfinite().all())
+
+
+def is_finite_by_item(x):
+    return x.isfinite().all().item()
+
+
+@pytest.mark.parametrize("is_valid", [is_finite, is_finite_by_item, lambda x: is_finite(x), bool])
+def test_a_check_of_what_a_function_returns_runs_in_every_call(is_valid):
+    """bool() gave no check, and torch 2.15 checks the parameters of distributions in such a function."""
+
+    def build(x):
+        if not is_valid(x if is_valid is not bool else x.isfinite().all()):
+            raise ArithmeticError("not finite")
+        return x * 2
+
+    graph, x = graph_of(build), torch.ones(3)
+    assert torch.equal(graph(x), x * 2)
+    with pytest.raises(ArithmeticError, match="a check in build"):
+        graph(x * torch.nan)
+    assert torch.equal(graph(x), x * 2) and len(graph._engine.programs) == 1
+
+
 @pytest.mark.parametrize("clip", [torch.nn.utils.clip_grad_norm_, flow.nn.utils.clip_grad_norm_])
 def test_a_check_that_torch_makes_is_one_too(clip):
     """clip_grad_norm_(error_if_nonfinite=True) was refused: its branch is in torch's code."""

@@ -18,6 +18,10 @@ from torch._subclasses.fake_tensor import (
 )
 
 _COMPOSITE = "CompositeImplicitAutograd"
+_CAN_COPY = hasattr(torch.Tensor, "_make_subclass") and all(
+    hasattr(torch._C, name)
+    for name in ("_set_warn_deprecated_on_mutable_data_ptr", "_set_throw_on_mutable_data_ptr")
+)
 _runs_on_meta: dict[Any, bool] = {}
 
 
@@ -39,7 +43,7 @@ def _faked(meta: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> Fa
     The constructor (torch 2.13) takes most of the time of a recorded operator. It gives all fake tensors of a
     mode and a device equal attributes.
     """
-    if meta.requires_grad:
+    if meta.requires_grad or not _CAN_COPY:
         return FakeTensor(mode, meta, device)
     devices = vars(mode).setdefault("_of_devices", {})
     if device not in devices:

@@ -20,6 +20,7 @@ from ...program.checks import check_message
 
 aten = torch.ops.aten
 _LEAVES = ("RETURN", "JUMP", "YIELD", "FOR_ITER", "SEND")
+_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 _CATCHES = ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH", "CHECK_EG_MATCH")
 
 
@@ -38,9 +39,10 @@ def assumed(recorder: Any, tensor: Any, node: Any) -> Any:
     frame = nearest_frame = _outside(sys._getframe(1), is_of_this_package)
     frame = _outside(frame, is_internal)
     # torch's own check, as of clip_grad_norm_(error_if_nonfinite=True)
-    check = None if frame is None else _check_in(nearest_frame)
+    is_bool = tensor.dtype is torch.bool
+    check = None if frame is None else _check_in(nearest_frame, is_bool)
     if check is None and frame is not None and frame is not nearest_frame:
-        check = _check_in(frame)
+        check = _check_in(frame, is_bool)
     if check is None:
         return None
     # inductor writes it into C++
@@ -66,20 +68,33 @@ def _outside(frame: Any, skipped: Any) -> Any:
     return frame
 
 
-def _check_in(frame: FrameType) -> _Check | None:
+def _check_in(frame: FrameType | None, is_bool: bool) -> _Check | None:
     """Return the check that a frame makes at its present instruction, or None.
 
     It is a check only if one of the two truth values leads straight to `raise`. The code may be an
     instrumented copy (observe/instrumentation/): its hooks add instructions, but no jump and no `raise`.
+    `is_bool`: the present call gives a bool, as bool(x.all()) does. A function may return it to a frame that
+    makes the check:
+
+        def is_valid(x): return bool(x.all())
+        if not is_valid(x): raise ValueError
     """
+    if frame is None:
+        return None
     code = frame.f_code
     instructions = list(dis.get_instructions(code))
     positions = {i.offset: n for n, i in enumerate(instructions)}
     n = positions.get(frame.f_lasti)
     if n is None:
         return None
+    if instructions[n].opname == "PRECALL":  # Python 3.11 calls some functions in C here, once it is warm
+        n += 1
+    if is_bool and instructions[n].opname in _CALLS:
+        n = _after_hooks(instructions, n + 1)
+        if instructions[n].opname == "RETURN_VALUE":
+            return _check_in(frame.f_back, is_bool)
     # a comparison that makes a bool of its result: Python 3.13
-    while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY", "COMPARE_OP"):
+    while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY", "COMPARE_OP", "EXTENDED_ARG"):
         n += 1
     jump = instructions[n]
     if not jump.opname.startswith("POP_JUMP") or not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):
@@ -91,6 +106,21 @@ def _check_in(frame: FrameType) -> _Check | None:
         return None
     jumps_if = jump.opname.endswith("IF_TRUE")
     return _Check(not jumps_if if by_jump else jumps_if, _raised_class(path, frame))
+
+
+def _after_hooks(instructions: Sequence[dis.Instruction], n: int) -> int:
+    """Return the position after the calls of hooks. A hook is a constant of an instrumented copy, and the
+    result of its call is dropped. Other code has no functions among its constants.
+    """
+    calls_hook = False
+    for m in range(n, len(instructions)):
+        name, value = instructions[m].opname, instructions[m].argval
+        if any(word in name for word in _LEAVES):
+            break
+        calls_hook = calls_hook or name == "LOAD_CONST" and callable(value)
+        if calls_hook and name == "POP_TOP":
+            return _after_hooks(instructions, m + 1)
+    return n
 
 
 def _path_to_raise(instructions: Sequence[dis.Instruction], n: int | None) -> Sequence[dis.Instruction]:

@@ -21,6 +21,8 @@ import torch
 from torch.fx import Graph
 
 from ...._signals import error_of_handler, run_waiting_handlers
+from ...._upstream.hooks import INDUCTOR
+from ...._upstream.missing import require
 from ...config import Config
 from ...garbage_collection import rare_collection
 from ...program.codegen import compile_program
@@ -33,6 +35,7 @@ from ..notices import Announcement
 from ..program_cache.store import Store, default_store
 from ..proof import NEVER, Reference, Subject, proved
 from ..update_blocks import in_blocks
+from .availability import met_another_interface, where_available
 from .data_dependent import with_known_shapes
 from .decompositions import table
 from .fake_tensor_updates import propagation_of_changes
@@ -251,6 +254,7 @@ def compile_region(
 def _compiled(
     module: Region, infos: list[TensorInfo], options: dict[str, Any] | tuple[Any, ...]
 ) -> CompiledRegion:
+    require(INDUCTOR)
     chosen = settings(module.graph, infos, options)
     with warnings.catch_warnings():
         for category in (DeprecationWarning, FutureWarning):  # inductor calls deprecated functions of torch
@@ -258,11 +262,17 @@ def _compiled(
         try:
             return _compile(module, infos, chosen)
         except Exception as error:
-            is_own_choice = chosen.get("cpp_wrapper") and "cpp_wrapper" not in options
-            if not is_own_choice or error_of_handler(error) is not None:
-                raise
-            # operators that can only be called from Python
-            return _compile(module, infos, {**chosen, "cpp_wrapper": False})
+            failure = error
+        if error_of_handler(failure) is None and met_another_interface(failure):
+            try:
+                return _compile(module, infos, chosen, is_quick=False)
+            except Exception as error:
+                failure = error
+        is_own_choice = chosen.get("cpp_wrapper") and "cpp_wrapper" not in options
+        if not is_own_choice or error_of_handler(failure) is not None:
+            raise failure
+        # operators that can only be called from Python
+        return _compile(module, infos, {**chosen, "cpp_wrapper": False})
 
 
 def library_of(region: Any, known_operators: list[KnownOperator]) -> program_cache.Built | None:
@@ -284,7 +294,10 @@ def library_of(region: Any, known_operators: list[KnownOperator]) -> program_cac
     )
 
 
-def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) -> CompiledRegion:
+def _compile(
+    module: Region, infos: list[TensorInfo], chosen: dict[str, Any], is_quick: bool = True
+) -> CompiledRegion:
+    """Compile a region. `is_quick`: with the shortcuts, whose code torch may have changed."""
     from torch._guards import TracingContext, tracing
     from torch._inductor import config as inductor_config  # importing inductor takes seconds
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
@@ -302,8 +315,7 @@ def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) ->
     with (
         torch.no_grad(),
         inductor_config.patch(chosen),
-        quick_compiler(module.graph),
-        shortcuts(),
+        where_available(*([lambda: quick_compiler(module.graph), shortcuts] if is_quick else ())),
         inductor_fixes(),
         results_laid_out(),
         results_apart(module.graph),
@@ -314,8 +326,8 @@ def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) ->
         # in C++, some kernels need each size as a number; their Python forms do not
         with torch._C._EnablePythonDispatcher() if symbols else contextlib.nullcontext():
             gm = _functional_graph(module, examples, len(sizes))
-        changes_only = contextlib.nullcontext() if symbols else propagation_of_changes(gm)
-        with V.set_fake_mode(mode), changes_only:
+        changes_only = [lambda: propagation_of_changes(gm)] if is_quick and not symbols else []
+        with V.set_fake_mode(mode), where_available(*changes_only):
             _prepare(gm, may_move_channels=inductor_config.layout_optimization and not symbols)
             gm = joint_graph_passes(gm)
             compiled = _call_inductor(gm, examples)

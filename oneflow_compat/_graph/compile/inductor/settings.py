@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 
 from ...program.random_functions import samples
+from .availability import where_available
 from .matmul import blocks_are_faster, product_pass
 from .shims import needs_python
 
@@ -121,7 +122,7 @@ def vector_bits(chosen: dict[str, Any]) -> int:
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
     with (
-        flags_checked_by_preprocessor(),
+        where_available(flags_checked_by_preprocessor),
         config.patch({k: v for k, v in chosen.items() if k.startswith("cpp.")}),
     ):
         return pick_vec_isa().bit_width()
@@ -147,6 +148,7 @@ def flags_checked_by_preprocessor() -> Iterator[None]:
     Inductor (torch 2.13) compiles and loads a file for each instruction set, even if `cpp.vec_isa_ok` says
     that the flags work: 1.4 seconds of CPU time. Whether the processor has them is known without a test.
     """
+    from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.cpu_vec_isa import VecISA
 
     if platform.machine() not in ("x86_64", "AMD64"):
@@ -154,7 +156,7 @@ def flags_checked_by_preprocessor() -> Iterator[None]:
         return
     before = VecISA.check_build
     patched: Any = VecISA
-    patched.check_build = lambda self, code: _compiler_takes(self._arch_flags)
+    patched.check_build = lambda self, code: _compiler_takes(get_cpp_compiler(), self._arch_flags)
     try:
         yield
     finally:
@@ -162,10 +164,8 @@ def flags_checked_by_preprocessor() -> Iterator[None]:
 
 
 @functools.cache
-def _compiler_takes(flags: str) -> bool:
-    from torch._inductor.cpp_builder import get_cpp_compiler
-
-    command = [get_cpp_compiler(), *flags.split(), "-E", "-x", "c++", os.devnull]
+def _compiler_takes(compiler: str, flags: str) -> bool:
+    command = [compiler, *flags.split(), "-E", "-x", "c++", os.devnull]
     try:
         return subprocess.run(command, capture_output=True).returncode == 0
     except OSError:

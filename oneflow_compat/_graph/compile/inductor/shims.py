@@ -24,7 +24,7 @@ def no_shim(target: object) -> bool:
     ):
         return False
     if not any(
-        isinstance(a.real_type, torch._C.ListType)
+        isinstance(a.real_type, torch.ListType)
         and isinstance(a.real_type.getElementType(), torch._C.SymIntType)
         for a in target._schema.arguments
     ):
@@ -58,4 +58,4 @@ def _returns_list(node: Node) -> bool:
     code: Any = node.args[0] if node.args else None
     if (target.namespace, target._opname) == ("oneflow", "pointwise") and plain_pointwise(code):
         return False  # inductor gets it as plain torch
-    return any(isinstance(r.type, torch._C.ListType) for r in target._schema.returns)
+    return any(isinstance(r.type, torch.ListType) for r in target._schema.returns)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
+
+from .availability import where_available
 
 
 def import_lowerings() -> None:
@@ -13,13 +16,21 @@ def import_lowerings() -> None:
 
     This saves 0.23 of 1.2 seconds of CPU time (2.13).
     """
+    with where_available(_templates_later):
+        from torch._inductor import lowering  # noqa: F401
+
+
+@contextlib.contextmanager
+def _templates_later() -> Iterator[None]:
     from torch._inductor.codegen import common
 
-    if common.jinja2_env() is not None:
-        translate = common.KernelTemplate._template_from_string
-        later = staticmethod(lambda source: _Template(source, translate))
-        with mock.patch.object(common.KernelTemplate, "_template_from_string", later):
-            from torch._inductor import lowering  # noqa: F401
+    if common.jinja2_env() is None:
+        yield
+        return
+    translate = common.KernelTemplate._template_from_string
+    later = staticmethod(lambda source: _Template(source, translate))
+    with mock.patch.object(common.KernelTemplate, "_template_from_string", later):
+        yield
 
 
 @dataclass

@@ -131,7 +131,7 @@ def lists_of_one_read() -> Iterator[None]:
     def generate(
         self: CppWrapperCpu, name: str, kernel: str, func: Any, args: Any, outputs: Any, raw_outputs: Any
     ) -> None:
-        if len(outputs) == 1 and isinstance(func._schema.returns[0].type, torch._C.ListType):
+        if len(outputs) == 1 and isinstance(func._schema.returns[0].type, torch.ListType):
             outputs, raw_outputs = [*outputs, None], raw_outputs and [*raw_outputs, None]
         before(self, name, kernel, func, args, outputs, raw_outputs)
 

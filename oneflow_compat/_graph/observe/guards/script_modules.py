@@ -19,6 +19,10 @@ class _Names(NamedTuple):
 # A graph keeps the mode of its first call, and torch sets the other one when it makes a module.
 _NOT_OF_USER = frozenset(["training", "_is_full_backward_hook"])
 _PLAIN = frozenset([int, float, bool, str, type(None)])
+# torch.jit is deprecated, so a torch may come that has no script modules.
+SCRIPT_CLASSES = tuple(
+    getattr(torch._C, name) for name in ("ScriptModule", "ScriptMethod") if hasattr(torch._C, name)
+)
 _names: weakref.WeakKeyDictionary[object, _Names] = weakref.WeakKeyDictionary()
 
 
@@ -27,7 +31,8 @@ def script_attributes(owner: Any) -> tuple[Any, ...]:
 
     They are one text with all values that are no tensors, and the tensors.
     """
-    module = owner.owner if isinstance(owner, torch._C.ScriptMethod) else owner
+    method_class: Any = getattr(torch._C, "ScriptMethod", ())
+    module = owner.owner if isinstance(owner, method_class) else owner
     names = _names.get(owner)
     if names is None:
         names = _names[owner] = _names_of(_type_of(module))

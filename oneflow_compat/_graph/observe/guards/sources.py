@@ -29,7 +29,7 @@ from ...program.python_values import (
     same_value,
     tensor_meta,
 )
-from .script_modules import script_attributes
+from .script_modules import SCRIPT_CLASSES, script_attributes
 
 if TYPE_CHECKING:
     from ..instrumentation.instrument import Site
@@ -236,8 +236,7 @@ _PICTURES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     types.MethodType: lambda value: (value.__func__, value.__self__),
     contextvars.Context: lambda value: (*value.keys(), *value.values()),
     decimal.Context: lambda value: arithmetic_of(value),
-    torch._C.ScriptModule: script_attributes,
-    torch._C.ScriptMethod: script_attributes,
+    **dict.fromkeys(SCRIPT_CLASSES, script_attributes),
 }
 
 

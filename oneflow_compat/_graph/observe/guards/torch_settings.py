@@ -9,18 +9,29 @@ from typing import Any
 
 import torch
 import torch._C as C
-from torch.backends import mha
+from torch.backends import cuda, mha, mkldnn
 from torch.utils import _device
 
 from ..instrumentation.policy import is_of_torch
 from .sources import ANSWER, ITEM, STATE, Guard
 
 _DENORMAL = 5e-324
-_Questions = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]  # label -> (function of C, arguments)
+_Questions = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]  # label -> (function, arguments)
+
+
+def _getter(name: str, public: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[()]]:
+    """Return the question of a getter in C, or of torch's public function if torch has no such getter."""
+    return getattr(C, name, public), ()
+
+
 _STATE: _Questions = {  # what torch's GlobalStateGuard compares
     "torch.get_default_dtype()": (torch.get_default_dtype, ()),
-    "torch.are_deterministic_algorithms_enabled()": (C._get_deterministic_algorithms, ()),
-    "the warn_only of torch.use_deterministic_algorithms()": (C._get_deterministic_algorithms_warn_only, ()),
+    "torch.are_deterministic_algorithms_enabled()": _getter(
+        "_get_deterministic_algorithms", torch.are_deterministic_algorithms_enabled
+    ),
+    "the warn_only of torch.use_deterministic_algorithms()": _getter(
+        "_get_deterministic_algorithms_warn_only", torch.is_deterministic_algorithms_warn_only_enabled
+    ),
     "torch.is_autocast_cache_enabled()": (torch.is_autocast_cache_enabled, ()),
 }
 _GRAD_MODE: _Questions = {"torch.is_grad_enabled()": (torch.is_grad_enabled, ())}
@@ -28,11 +39,15 @@ _OTHERS: _Questions = {
     # GlobalStateGuard compares them only while autocast is on
     "torch.get_autocast_dtype('cpu')": (torch.get_autocast_dtype, ("cpu",)),
     "torch.get_autocast_dtype('cuda')": (torch.get_autocast_dtype, ("cuda",)),
-    "torch.get_float32_matmul_precision()": (C._get_float32_matmul_precision, ()),
-    "torch.backends.cuda.flash_sdp_enabled()": (C._get_flash_sdp_enabled, ()),
-    "torch.backends.cuda.math_sdp_enabled()": (C._get_math_sdp_enabled, ()),
-    "torch.backends.cuda.mem_efficient_sdp_enabled()": (C._get_mem_efficient_sdp_enabled, ()),
-    "torch.backends.mkldnn.enabled": (C._get_mkldnn_enabled, ()),
+    "torch.get_float32_matmul_precision()": _getter(
+        "_get_float32_matmul_precision", torch.get_float32_matmul_precision
+    ),
+    "torch.backends.cuda.flash_sdp_enabled()": _getter("_get_flash_sdp_enabled", cuda.flash_sdp_enabled),
+    "torch.backends.cuda.math_sdp_enabled()": _getter("_get_math_sdp_enabled", cuda.math_sdp_enabled),
+    "torch.backends.cuda.mem_efficient_sdp_enabled()": _getter(
+        "_get_mem_efficient_sdp_enabled", cuda.mem_efficient_sdp_enabled
+    ),
+    "torch.backends.mkldnn.enabled": _getter("_get_mkldnn_enabled", lambda: bool(mkldnn.enabled)),
     "the number of active torch function modes": (C._len_torch_function_stack, ()),
     "torch.is_anomaly_enabled()": (torch.is_anomaly_enabled, ()),
     # torch has no getter; Python's numbers are flushed, too
@@ -49,16 +64,30 @@ def setting_guards(records_gradients: bool) -> list[Guard]:
     state = _STATE if records_gradients else _STATE | _GRAD_MODE
     guards = [_answer(label, *question, STATE) for label, question in state.items()]
     guards += [_answer(label, *question) for label, question in _OTHERS.items()]
-    innermost = _answer(_HOOKS, C._autograd._top_saved_tensors_default_hooks, (True,))
-    guards.append(innermost if innermost.value is None else _answer(_HOOKS, _saved_tensors_hooks))
-    guards.append(_global(_device, "CURRENT_DEVICE", _device.CURRENT_DEVICE, "torch.get_default_device()"))
-    fast = "_is_fastpath_enabled", mha._is_fastpath_enabled, "torch.backends.mha.get_fastpath_enabled()"
-    guards.append(_global(mha, *fast))
-    return guards
+    if hasattr(C._autograd, "_top_saved_tensors_default_hooks"):  # torch has no public getter
+        innermost = _answer(_HOOKS, C._autograd._top_saved_tensors_default_hooks, (True,))
+        guards.append(innermost if innermost.value is None else _answer(_HOOKS, _saved_tensors_hooks))
+    return guards + [
+        _global(_device, "CURRENT_DEVICE", "torch.get_default_device()", _default_device),
+        _global(
+            mha,
+            "_is_fastpath_enabled",
+            "torch.backends.mha.get_fastpath_enabled()",
+            mha.get_fastpath_enabled,
+        ),
+    ]
 
 
-def _global(module: ModuleType, name: str, value: object, label: str) -> Guard:
-    return Guard(ITEM, vars(module), name, value, label, None)
+def _global(module: ModuleType, name: str, label: str, public: Callable[[], Any]) -> Guard:
+    """Return a guard of a global of torch, or of the answer of a function if torch has no such global."""
+    if not hasattr(module, name):
+        return _answer(label, public)
+    return Guard(ITEM, vars(module), name, getattr(module, name), label, None)
+
+
+def _default_device() -> str:
+    """Return the name of the default device; torch makes a new object for each question."""
+    return str(torch.get_default_device())
 
 
 def _answer(
