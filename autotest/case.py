@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from .config import Options
+    from .oracle import Oracle
     from .pair import CandidateTensor, Module, Pair, RandomState
 
 
@@ -98,6 +99,7 @@ class Case:
         # duals whose `.grad` is compared; set when the comparison of gradients starts
         self.duals_with_gradient: list[DualObject] = []
         self.ran_backward = False  # the harness reached its own backward
+        self.oracle: Oracle | None = None  # the float64 runs, made when two values first differ
 
     def add(self, step: Step) -> Step:
         step.number = len(self.steps)

@@ -9,19 +9,22 @@ numbers, cannot be replayed.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import config, summary
 from .case import Case
-from .check import tensors_of
+from .check import renamed
 from .compare import compare_numbers, compare_values
 from .errors import Mismatch, OneFlowGraphBuildOrRunError
-from .pair import CandidateTensor, Module
+from .oracle import narrowest_of
+from .pair import CandidateTensor, Module, tensors_of
 from .placement import in_global_scope
 from .printing import name_of
 from .replay import NotReplayable, Replay
+from .verdict import OTHER_IMPLEMENTATION, SAME_KERNELS, Standard
 
 if TYPE_CHECKING:
     from .config import Options
@@ -135,27 +138,35 @@ def run_and_compare(case: Case, replay: Replay, execute: Execute) -> None:
             "graph: number and type of outputs",
             f"{len(expected)} tensors in eager, {len(outputs)} in the graph",
         )
+    standard = standard_of_graph(case)
     for i, (e, g) in enumerate(zip(expected, outputs)):
-        in_graph("", lambda: compare_values(pair, e, g, f"output {i}", options, NAMES, values))
+        in_graph("", lambda: compare_values(pair, e, g, f"output {i}", options, NAMES, values, standard))
     leaves = [(name_of(s.out), s.out._cand) for s in replay.inputs if s.requires_grad]
     for dual in replay.made.values():
         leaves += [(f"parameter {n} of {name_of(dual)}", p) for n, p in dual._cand.named_parameters()]
     for (name, leaf), g in zip(leaves, gradients):
-        in_graph("", lambda: compare_gradient(pair, leaf.grad, g, name, options, values))
+        in_graph("", lambda: compare_gradient(pair, leaf.grad, g, name, options, values, standard))
     for step, x in zip(replay.inputs, inputs):
         in_graph(
             "in-place effect, ",
-            lambda: compare_values(pair, step.out._cand, x, name_of(step.out), options, NAMES, values),
+            lambda: compare_values(
+                pair, step.out._cand, x, name_of(step.out), options, NAMES, values, standard
+            ),
         )
     for key, dual in replay.made.items():
         theirs = dict(modules[key].named_buffers())
         for name, b in dual._cand.named_buffers():
+            what = f"buffer {name} of {name_of(dual)}"
             in_graph(
                 "buffers, ",
-                lambda: compare_values(
-                    pair, b, theirs[name], f"buffer {name} of {name_of(dual)}", options, NAMES, values
-                ),
+                lambda: compare_values(pair, b, theirs[name], what, options, NAMES, values, standard),
             )
+
+
+def standard_of_graph(case: Case) -> Standard:
+    """Return the standard of a graph: eager's bits from the aten backend, a tolerance from others."""
+    exact = case.pair.level == SAME_KERNELS and config.get("ONEFLOW_TEST_GRAPH_BACKEND") == "aten"
+    return Standard(OTHER_IMPLEMENTATION, None, functools.partial(narrowest_of, case), bits=exact)
 
 
 def in_graph(what: str, compare: Callable[[], None]) -> None:
@@ -163,7 +174,7 @@ def in_graph(what: str, compare: Callable[[], None]) -> None:
     try:
         compare()
     except Mismatch as e:
-        raise Mismatch(f"graph: {what}{e.check}", str(e).partition(": ")[2]) from None
+        raise renamed(e, f"graph: {what}{e.check}", str(e).partition(": ")[2]) from None
 
 
 def compare_gradient(
@@ -173,6 +184,7 @@ def compare_gradient(
     name: str,
     options: Options,
     values: bool,
+    standard: Standard,
 ) -> None:
     """Compare one gradient of eager and graph; no gradient and a gradient of zeros are equal."""
     if eager is None or graph is None:
@@ -192,4 +204,4 @@ def compare_gradient(
             " in the graph",
         )
     if values:
-        compare_numbers(a, b, f"the gradient of {name}", options, NAMES, "gradient")
+        compare_numbers(a, b, f"the gradient of {name}", options, NAMES, "gradient", standard)

@@ -68,6 +68,7 @@ def bind(
     are how messages and dual objects call the two sides. `to_candidate` and `to_numpy` convert tensors if
     `candidate.tensor(array)` (or `candidate.asarray(array)`) and `tensor.detach().cpu().numpy()` do not.
     `accepts_more=True` says that the candidate may run a call that the reference refuses.
+    `level` is "same kernels" or "other implementation": how strictly the candidate is judged.
     """
     pair = Pair(reference, candidate, names, **conversions)
     samplers = _Samplers(pair)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from .verdict import LEVELS, OTHER_IMPLEMENTATION, SAME_KERNELS
+
 if TYPE_CHECKING:
     import torch
 
@@ -29,6 +31,8 @@ class Pair:
         needs none.
     accepts_more: the candidate may run a call that the reference refuses; such a case does not count.
         Otherwise it fails.
+    level: "same kernels" if the candidate runs the reference's own kernels, "other implementation" if it has
+        others; default: the first if both libraries share one tensor class.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class Pair:
         to_candidate: Callable[[torch.Tensor], CandidateTensor] | None = None,
         to_numpy: Callable[[CandidateTensor], np.ndarray] | None = None,
         accepts_more: bool = False,
+        level: str | None = None,
     ) -> None:
         self.reference, self.candidate = reference, candidate
         self.names: Names = (names[0], names[1])
@@ -50,6 +55,11 @@ class Pair:
         if to_numpy is not None:
             self.to_numpy = to_numpy  # type: ignore[method-assign, assignment]
         self.same_tensors = getattr(candidate, "Tensor", None) is reference.Tensor
+        self.level = level or (SAME_KERNELS if self.same_tensors else OTHER_IMPLEMENTATION)
+        if self.level not in LEVELS:
+            raise ValueError(
+                f"bind(level=...) must be one of {', '.join(map(repr, LEVELS))}, found {level!r}"
+            )
         # A conversion of the caller's may put the candidate's inputs on another device.
         self.shares_devices = self.same_tensors and to_candidate is None
         self.candidate_tensor = getattr(candidate, "Tensor", None) or type(self._convert(reference.zeros(1)))
@@ -141,3 +151,14 @@ class Pair:
     def rewind(self, state: RandomState) -> None:
         if state is not None:
             self.reference.default_generator.set_state(state)
+
+
+def tensors_of(x: object, is_tensor: Callable[[Any], bool]) -> list[Any]:
+    """Return the tensors in x, through sequences and dicts, in order."""
+    if is_tensor(x):
+        return [x]
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)):
+        return [t for e in x for t in tensors_of(e, is_tensor)]
+    return []

@@ -17,12 +17,12 @@ import numpy as np
 from . import config, source, summary
 from .case import Case, Step
 from .check import check, check_results, flatten_outputs
-from .compare import DEFAULT_ATOL, DEFAULT_RTOL
 from .config import Options
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .graph_check import check_graph
 from .printing import SourceWriter
 from .report import annotate
+from .verdict import DEFAULT_ATOL, DEFAULT_RTOL
 
 if TYPE_CHECKING:
     import hypothesis
@@ -55,6 +55,7 @@ class _Run:
         self.valid = self.attempts = 0
         # (case, exception) of the last failing case; Hypothesis runs the smallest one last
         self.failed: tuple[Case, Exception] | None = None
+        self.first_failure: Exception | None = None
         self.first_failure_at: float | None = None
         self.refusal: Exception | None = None
 
@@ -86,8 +87,10 @@ class _Run:
         except Exception as e:
             if type(e).__module__.startswith("hypothesis."):  # about its own drawing, not the case
                 raise
+            if self.first_failure is not None and not is_same_failure(self.first_failure, e):
+                return  # a smaller case of another difference would hide this one
             self.first_failure_at = self.first_failure_at or time.monotonic()
-            self.failed = (case, e)
+            self.first_failure, self.failed = self.first_failure or e, (case, e)
             raise
         self.valid += 1
 
@@ -184,6 +187,17 @@ class _Run:
         case, cause = self.failed
         flaky = any(c.__name__.startswith("Flaky") for c in type(error).__mro__)
         raise annotate(cause, case, seed, test_id, self.attempts, flaky) from cause.__cause__
+
+
+# A smaller case may be this much nearer to the float64 value. Beyond LARGE ULP, the size says nothing more.
+NEARER, LARGE = 4, 4096
+
+
+def is_same_failure(first: Exception, error: Exception) -> bool:
+    """Whether `error` is of the same check as the first failure, and about as large."""
+    if not isinstance(first, Mismatch) or not isinstance(error, Mismatch):
+        return type(first) is type(error)
+    return first.check == error.check and error.distance >= min(first.distance, LARGE) / NEARER
 
 
 class _Rejected(Exception):

@@ -13,12 +13,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import config, script_parts
+from .backward import output_gradient
 from .case import Case, DualObject, Step
-from .check import holds_tensor, output_gradient, tensors_of
-from .compare import of_plain_numbers, tolerance
+from .check import holds_tensor
+from .oracle import narrowest_of
+from .pair import tensors_of
 from .printing import SourceWriter, name_of
 from .replay import Replay
 from .script_parts import GRAPH, HELPERS, MAIN
+from .verdict import narrowest, of_plain_numbers, tolerance
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +84,7 @@ def needed_helpers(case: Case, body: str, failure: BaseException | None) -> list
         "hand_over": hand_over_source(pair),
         "rtol": repr(rtol),
         "atol": repr(atol),
-        "tolerances": repr(tolerances_of(case)),
+        "tolerances": repr(tolerances_of(case) | (getattr(failure, "tolerance", None) or {})),
         "tensor_class": tensor_class(pair),
         "grad": "t.grad" if pair.has_gradients else "getattr(t, 'grad', None)",
     }
@@ -150,7 +153,12 @@ def tolerances_of(case: Case) -> dict[str, tuple[float, float]]:
         dtypes += [pair.as_torch(t).dtype for t in tensors_of(dual._cand, pair.is_candidate_tensor)]
     for module in case.modules:
         dtypes += [t.dtype for t in (*module._ref.parameters(), *module._ref.buffers())]
-    return {str(d): tolerance(d, case.options.rtol, case.options.atol) for d in dict.fromkeys(dtypes)}
+    options, tolerances, on_the_way = case.options, {}, narrowest_of(case)
+    for dtype in dict.fromkeys(dtypes):
+        is_float = dtype.is_floating_point or dtype.is_complex
+        unit = narrowest([dtype, on_the_way]) if is_float and on_the_way is not None else None
+        tolerances[str(dtype)] = tolerance(unit or dtype, options.rtol, options.atol)
+    return tolerances
 
 
 def tensor_class(pair: Pair) -> str:
