@@ -50,6 +50,7 @@ class Step:
         "random",
         "requires_grad",
         "is_global",
+        "strides",
     )
 
     def __init__(
@@ -70,6 +71,7 @@ class Step:
         self.candidate_value = None  # of an input, if the test gave the two sides different values
         # with `value`: the candidate made a tensor of its own, and only the values were handed over
         self.candidate_called = False
+        self.strides: tuple[tuple[int, ...], int] | None = None  # of an input that is not contiguous
         self.random = random  # state of the random stream before the step, if the step draws from it
         self.requires_grad = (
             value is not None and out is not None and bool(getattr(out._ref, "requires_grad", False))
@@ -87,6 +89,8 @@ class Case:
     ) -> None:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
+        self.dtype: torch.dtype | None = None  # of sampled float tensors and of modules; None is float32
+        self.batch: int | None = None  # the size of each dimension 0 that the test leaves open
         self.modules: list[DualObject] = []  # dual modules made in this case
         self.module_ids: set[int] = set()  # id() of their candidate sides
         # id of a candidate module: its state dict when it was made
@@ -161,3 +165,9 @@ _stack: list[Case] = []
 def current() -> Case | None:
     """Return the running case, or None outside `autotest`."""
     return _stack[-1] if _stack else None
+
+
+def breaking() -> Case | None:
+    """Return the running case if it samples what breaks kernels, None outside and with like="oneflow"."""
+    case = current()
+    return case if case is not None and case.options.like != "oneflow" else None

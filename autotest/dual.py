@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import case as cases
-from . import profiler
+from . import profiler, source
 from .calls import at_step, call_both, record, split, split_arguments
 from .case import Step
 from .errors import Mismatch
@@ -141,7 +141,11 @@ class Dual:
         step = Step("call", self, *resolved)
         r, c = call_both(pair, step, self._ref, self._cand, reference_arguments, candidate_arguments, name)
         step.random = pair.drawn_from
-        return record(step, wrap(pair, r, c))
+        made_before = len(case.modules) if case is not None else 0
+        out = record(step, wrap(pair, r, c))
+        if case is not None and len(case.modules) > made_before:
+            vary_module(out)
+        return out
 
     # ------------------------------------------------------------------ containers and contexts
     def __iter__(self) -> Iterator[Any]:
@@ -309,6 +313,19 @@ def wrap(pair: Pair, r: Any, c: Any, path: str = "") -> Dual:
     if case is not None:
         case.note_module(out, in_global_scope())
     return out
+
+
+def vary_module(module: Any) -> None:
+    """Give a new module the dtype of its case, and put it in eval mode in one case of four."""
+    case = cases.breaking()
+    if case is None or in_global_scope():
+        return
+    dtypes = {p.dtype for p in module._ref.parameters() if p.is_floating_point()}
+    if case.dtype is not None and {str(d) for d in dtypes} == {"torch.float32"}:
+        name = str(case.dtype).rpartition(".")[2]
+        module.to(Dual(case.pair, case.dtype, getattr(case.pair.candidate, name), name))
+    if any(True for _ in module._ref.parameters()) and source.current().live().integer(0, 4) == 3:
+        module.eval()
 
 
 # ---------------------------------------------------------------------- operators

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from . import case as cases
+from .placement import in_global_scope
 from .verdict import LEVELS, OTHER_IMPLEMENTATION, SAME_KERNELS
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ class Pair:
         Otherwise it fails.
     level: "same kernels" if the candidate runs the reference's own kernels, "other implementation" if it has
         others; default: the first if both libraries share one tensor class.
+    like: "kernels" samples what breaks kernels, "oneflow" samples by the defaults of OneFlow's harness.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Pair:
         to_numpy: Callable[[CandidateTensor], np.ndarray] | None = None,
         accepts_more: bool = False,
         level: str | None = None,
+        like: str = "kernels",
     ) -> None:
         self.reference, self.candidate = reference, candidate
         self.names: Names = (names[0], names[1])
@@ -60,6 +65,9 @@ class Pair:
             raise ValueError(
                 f"bind(level=...) must be one of {', '.join(map(repr, LEVELS))}, found {level!r}"
             )
+        if like not in ("kernels", "oneflow"):
+            raise ValueError(f"bind(like=...) must be 'kernels' or 'oneflow', found {like!r}")
+        self.like = like
         # A conversion of the caller's may put the candidate's inputs on another device.
         self.shares_devices = self.same_tensors and to_candidate is None
         self.candidate_tensor = getattr(candidate, "Tensor", None) or type(self._convert(reference.zeros(1)))
@@ -116,6 +124,20 @@ class Pair:
             x = getattr(x, method, lambda x=x: x)()
         return np.asarray(x)
 
+    @functools.cached_property
+    def float_dtypes(self) -> list[torch.dtype]:
+        """Return the float dtypes besides float32 that a tensor keeps on its way to the candidate."""
+        kept = []
+        for name in ("float64", "float16", "bfloat16"):
+            dtype = getattr(self.reference, name)
+            try:
+                converted = self.as_torch(self._convert(self.reference.zeros(1, dtype=dtype)))
+            except Exception:  # the candidate has no such dtype
+                continue
+            if converted.dtype == dtype:
+                kept.append(dtype)
+        return kept
+
     def copy_state(self, reference: torch.nn.Module, candidate: Module) -> None:
         """Give the candidate module the reference module's parameters and buffers."""
         state = {
@@ -144,9 +166,14 @@ class Pair:
 
     def has_moved(self, state: RandomState) -> bool:
         """Whether random numbers were taken from the stream since `state`."""
-        return state is not None and not self.reference.equal(
-            state, self.reference.default_generator.get_state()
-        )
+        return not self.is_state(state, self.random_state())
+
+    def is_state(self, state: RandomState, other: RandomState) -> bool:
+        return state is None or other is None or bool(self.reference.equal(state, other))
+
+    def is_watched(self) -> bool:
+        """Whether the promises of a call are compared besides its results."""
+        return self.same_tensors and not in_global_scope() and cases.current() is not None
 
     def rewind(self, state: RandomState) -> None:
         if state is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from .backward import backward_candidate
 from .case import Case, DualObject, Step
 from .pair import CandidateTensor, Module, tensors_of
+from .tensors import with_strides
 
 
 class NotReplayable(Exception):
@@ -89,7 +90,12 @@ class Replay:
 
     # ------------------------------------------------------------------ fresh state
     def fresh_inputs(self) -> list[CandidateTensor]:
-        return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
+        return [self.fresh_input(s) for s in self.inputs]
+
+    def fresh_input(self, step: Step) -> CandidateTensor:
+        if step.strides is None:
+            return self.pair.to_candidate(step.value, requires_grad=bool(step.requires_grad))
+        return with_strides(step.value, *step.strides).requires_grad_(bool(step.requires_grad))
 
     def fresh_modules(self) -> dict[int, Module]:
         # in one copy, because modules may share submodules

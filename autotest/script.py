@@ -92,6 +92,8 @@ def needed_helpers(case: Case, body: str, failure: BaseException | None) -> list
     needed = conditions(case) | ({"plain"} if hasattr(failure, "failed_step") else set())
     if getattr(failure, "check", "").endswith("device"):
         needed.add("device")
+    if getattr(failure, "check", "") == "sign of zero":
+        needed.add("signs")
     for name, lines in reversed(HELPERS.items()):
         if re.search(rf"\b{name}\b", used):
             sources[name] = fill(script_parts.select(lines, needed), values)
@@ -201,14 +203,61 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     if last is not None:
         steps.insert(last.number, last)
     returned = returned_values(case, writer, failed=last)
-    body = [line for step in steps for line in writer.step(case, step).split("\n")]
-    if any(step.random is not None for step in steps):
+    promise, check = PROMISES.get(getattr(failure, "check", "")), getattr(failure, "check", "")
+    if last is not None and promise is not None:
+        before, after = promise_lines(writer, last, check)
+        returned["promises"] = "promises"
+    else:
+        before, after = [], []
+    body = []
+    for step in steps:
+        body += before if step is last else []
+        body += writer.step(case, step).split("\n")
+        body += after if step is last else []
+    if any(step.random is not None for step in steps) or check in ("random stream", "second call"):
         body.insert(0, f"torch.manual_seed({case.seed})")
     pairs = ", ".join(f"{name!r}: {source}" for name, source in returned.items())
     program = "\n".join(["def program(lib):", *(f"    {line}" for line in body), f"    return {{{pairs}}}\n"])
     can_raise = last is not None or getattr(failure, "check", "") in ("one side raised", "class of error")
-    main = main_source(returned, can_raise, compares_settings=getattr(failure, "check", "") == "settings")
+    main = main_source(returned, can_raise, compares_settings=check == "settings")
     return [program, *backward_source(case, writer), *main]
+
+
+# check of the contract: the expression that both libraries must agree on
+PROMISES = {
+    "identity": "[[t is a for a in arguments] for t in tensors_of(last)]",
+    "inputs written": "[t._version != v for t, v in zip(arguments, versions)]",
+    "gradient": "[(t.requires_grad, t.is_leaf) for t in tensors_of(last)]",
+    "kind of result": "kind_of(last)",
+    "aliasing": "[[t.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() for a in arguments]"
+    " for t in tensors_of(last)]",
+    "strides": "[[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in tensors_of(last)]",
+    "random stream": "torch.get_rng_state().tolist()",
+    "second call": "all((t == u).logical_or(t != t).all()"
+    " for t, u in zip(tensors_of(last), tensors_of(again)))",
+}
+
+
+def promise_lines(writer: SourceWriter, step: Step, check: str) -> tuple[list[str], list[str]]:
+    """Return the lines before and after the failing step, which keep what this check compares."""
+    before, promise = [], PROMISES[check]
+    if "arguments" in promise:
+        owner = getattr(step.target, "_owner", None)
+        operands = [writer.value(a) for a in (owner, *step.args, *step.kwargs.values()) if is_shown(a)]
+        before.append(f"arguments = tensors_of([{', '.join(operands)}])")
+    if "versions" in promise:
+        before.append("versions = [t._version for t in arguments]")
+    after = [f"promises = {promise}"]
+    if check == "second call":
+        before.append("state = torch.get_rng_state()")
+        call = writer.step(None, step).removeprefix("last = ")
+        after = ["torch.set_rng_state(state)", f"again = {call}", *after]
+    return before, after
+
+
+def is_shown(x: Any) -> bool:
+    """Whether an argument may hold tensors."""
+    return hasattr(type(x), "__dual__") or isinstance(x, (tuple, list, dict))
 
 
 def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> dict[str, str]:
@@ -305,7 +354,9 @@ def main_source(returned: dict[str, str], can_raise: bool, compares_settings: bo
     sections = []
     if compares_settings:
         sections.append("settings_after_backward" if "outputs" in returned else "settings")
-    sections += ["raised" if can_raise else "returned", "results"]
+    sections += ["raised" if can_raise else "returned"]
+    sections += ["promises"] if "promises" in returned else []
+    sections.append("results")
     if "constants" in returned:
         sections.append("constants")
     if "outputs" in returned:
