@@ -90,6 +90,7 @@ class Case:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
         self.dtype: torch.dtype | None = None  # of sampled float tensors and of modules; None is float32
+        self.has_second_order = False  # second derivatives are compared
         self.batch: int | None = None  # the size of each dimension 0 that the test leaves open
         self.modules: list[DualObject] = []  # dual modules made in this case
         self.module_ids: set[int] = set()  # id() of their candidate sides
@@ -103,6 +104,7 @@ class Case:
         # duals whose `.grad` is compared; set when the comparison of gradients starts
         self.duals_with_gradient: list[DualObject] = []
         self.ran_backward = False  # the harness reached its own backward
+        self.graph_outcome = ""  # "checked", or "refused: " and the candidate's reason
         self.oracle: Oracle | None = None  # the float64 runs, made when two values first differ
 
     def add(self, step: Step) -> Step:
@@ -122,8 +124,11 @@ class Case:
         if is_global:
             self.global_modules.add(id(dual._cand))
 
-    def note_forward(self, dual: DualObject) -> None:
-        """Keep the state of a module before its first forward, for the graph's copy and the script."""
+    def note_forward(self, dual: DualObject) -> bool:
+        """Keep the state of a module before its first forward, for the graph's copy and the script.
+
+        Return whether this call is the first forward.
+        """
         while dual._step is None and dual._owner is not None:
             dual = dual._owner
         module = dual._cand
@@ -133,6 +138,8 @@ class Case:
                 _state_of(module),
                 {n: m.training for n, m in module.named_modules()},
             )
+            return True
+        return False
 
     def first_state_of(self, dual: DualObject) -> dict[str, CandidateTensor]:
         """Return the tensors of a module at its first forward; of a module that never ran, those it was made

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .backward import run_backward
 from .case import Case, DualObject, Step
 from .compare import compare_gradients, compare_values
+from .derivatives import check_numerically, check_second_order
 from .errors import Mismatch
 from .oracle import Oracle, narrowest_of
 from .pair import tensors_of
@@ -192,6 +193,17 @@ def renamed(error: Mismatch, check: str, message: str) -> Mismatch:
     return other
 
 
+def check_derivatives(case: Case) -> None:
+    """Check second derivatives if the case was sampled for it, and all derivatives with gradcheck=True."""
+    if not case.pair.is_watched() or not case.options.check_allclose:
+        return
+    is_asked = case.options.gradcheck
+    if is_asked or case.has_second_order and case.pair.level == SAME_KERNELS:
+        check_second_order(case)
+    if is_asked:
+        check_numerically(case)
+
+
 def check(case: Case) -> None:
     """Run all checks of the two eager sides, in order."""
     check_results(case)
@@ -199,6 +211,7 @@ def check(case: Case) -> None:
     # before the harness's own backward, after which it cannot tell manual gradients
     case.duals_with_gradient = tensors_with_gradients(case)
     if case.options.auto_backward:
+        check_derivatives(case)
         run_backward(case)
     check_gradients(case, case.duals_with_gradient)
     check_modules(case)

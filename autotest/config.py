@@ -95,3 +95,4 @@ class Options:
     check_errors: str = "class"
     verbose: bool = False
     like: str = "kernels"
+    gradcheck: bool = False

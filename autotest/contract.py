@@ -30,6 +30,8 @@ CHECKS = {  # check: levels
     "strides": SAME,
     "random stream": SAME,
     "second call": SAME,
+    "module": ALL,
+    "initial values": SAME,
 }
 ATOMS = (int, float, bool, str, complex, type(None), types.EllipsisType, range)
 DESCRIPTIONS = {"dtype", "device", "layout", "memory_format", "Size"}
@@ -144,6 +146,11 @@ class Watch:
         results, repeated = flat(result), flat(again)
         if len(results) != len(repeated) or not all(map(_equal, results, repeated)):
             raise self.fail("second call", f"gives other values in {self.pair.names[1]}")
+        own = {_memory(a) for a in self.sides[1].arguments}
+        if not isinstance(self.function, self.pair.reference_module) and any(
+            _memory(t) == _memory(u) and _memory(t) not in (None, *own) for t, u in zip(results, repeated)
+        ):
+            raise self.fail("second call", f"writes the first result again in {self.pair.names[1]}")
 
     def is_stateless_module(self, module: Any) -> bool:
         """Whether a forward changes nothing: torch's own modules, without hooks and running statistics."""

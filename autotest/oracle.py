@@ -88,8 +88,8 @@ class WideReplay(Replay):
     index: 0 for the recorded inputs, otherwise the seed that moves them by half a unit in the last place.
     """
 
-    def __init__(self, case: Case, index: int) -> None:
-        super().__init__(case, side="_ref")
+    def __init__(self, case: Case, index: int, side: str = "_ref") -> None:
+        super().__init__(case, side)
         if any(step.random is not None for step in case.steps):
             raise NotReplayable("random numbers of another dtype are other numbers")
         self.rng = np.random.default_rng(index) if index else None

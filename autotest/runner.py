@@ -61,6 +61,7 @@ class _Run:
         self.first_failure: Exception | None = None
         self.first_failure_at: float | None = None
         self.refusal: Exception | None = None
+        self.graph_outcomes: list[str] = []
         self.votes: dict[torch.dtype, int] = {}
         self.refused_dtypes: set[torch.dtype] = set()
 
@@ -82,6 +83,7 @@ class _Run:
         dtype = self.sampled_dtype(choices.integer(0, DTYPE_CHOICES)) if self.is_breaking else None
         case = Case(self.pair, self.options, seed, on_step=self.print_step if self.options.verbose else None)
         case.dtype = dtype
+        case.has_second_order = self.is_breaking and choices.integer(0, 5) == 4
         try:
             self.run_and_check(case, choices)
         except PyTorchDoesNotSupportError as e:
@@ -101,6 +103,7 @@ class _Run:
             self.first_failure, self.failed = self.first_failure or e, (case, e)
             raise
         self.valid += 1
+        self.graph_outcomes.append(case.graph_outcome)
         self.note_dtype(dtype, 1)
 
     @property
@@ -109,7 +112,7 @@ class _Run:
 
     def sampled_dtype(self, choice: int) -> torch.dtype | None:
         """Return the dtype of a case: float32 (None) in two of three, or one that both sides have."""
-        dtypes = self.pair.float_dtypes
+        dtypes = self.pair.float_dtypes if self.pair.level == SAME_KERNELS else []
         dtype = dtypes[choice % len(dtypes)] if choice >= DTYPE_CHOICES - 6 and dtypes else None
         return None if dtype in self.refused_dtypes else dtype
 
@@ -170,8 +173,19 @@ class _Run:
             self.report(e, seed, test_id)
 
         summary.note(self.valid, self.attempts, time.monotonic() - started)
+        self.refuse_without_graphs(test_id)
         if self.options.verbose:
             print(f"[autotest] {self.f.__name__}: {self.valid} cases agree", flush=True)
+
+    def refuse_without_graphs(self, test_id: str) -> None:
+        """Raise if the candidate refused a graph of every case: the test asks for graphs, and tested none."""
+        refusals = [outcome for outcome in self.graph_outcomes if outcome.startswith("refused")]
+        if self.is_breaking and refusals and len(refusals) == len(self.graph_outcomes):
+            raise Mismatch(
+                "graph refused",
+                f"{self.pair.names[1]} refused the graph of all {self.valid} cases of {test_id}; the last one"
+                f" {refusals[-1]}\nsay @autotest(check_graph=False) if the program cannot be a graph",
+            )
 
     def raise_nothing_accepted(self, test_id: str) -> None:
         """Raise a skip if the candidate alone runs the program, otherwise an error."""
@@ -325,6 +339,7 @@ def make_autotest(pair: Pair) -> Callable[..., Any]:
         check_grad_use_random_data: bool = True,
         include_complex: bool = False,
         like: str | None = None,
+        gradcheck: bool = False,
     ) -> Callable[..., Any]:
         """Run the test on n sampled cases and compare the two libraries.
 
@@ -333,6 +348,7 @@ def make_autotest(pair: Pair) -> Callable[..., Any]:
             gradients needs False. A case that both libraries refuse is sampled again.
         check_dtype: compare float dtypes; by default at the level "same kernels". Other dtypes always are.
         like: "oneflow" samples by the defaults of OneFlow's harness, "kernels" what breaks kernels.
+        gradcheck: check second derivatives, numerical gradients and forward mode in each case.
         """
 
         def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -354,6 +370,7 @@ def make_autotest(pair: Pair) -> Callable[..., Any]:
                     config.get("ONEFLOW_TEST_ERRORS"),
                     config.is_set("ONEFLOW_TEST_VERBOSE"),
                     sampling,
+                    gradcheck,
                 )
                 _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).run()
 

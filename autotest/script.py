@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import config, script_parts
@@ -202,7 +202,8 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     steps, last = list(case.steps), getattr(failure, "failed_step", None)
     if last is not None:
         steps.insert(last.number, last)
-    returned = returned_values(case, writer, failed=last)
+    is_second_order = getattr(failure, "check", "") == "second derivative"
+    returned = returned_values(case, writer, last, is_second_order)
     promise, check = PROMISES.get(getattr(failure, "check", "")), getattr(failure, "check", "")
     if last is not None and promise is not None:
         before, after = promise_lines(writer, last, check)
@@ -214,13 +215,35 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
         body += before if step is last else []
         body += writer.step(case, step).split("\n")
         body += after if step is last else []
-    if any(step.random is not None for step in steps) or check in ("random stream", "second call"):
+    if any(step.random is not None for step in steps) or check in SEEDED:
         body.insert(0, f"torch.manual_seed({case.seed})")
     pairs = ", ".join(f"{name!r}: {source}" for name, source in returned.items())
     program = "\n".join(["def program(lib):", *(f"    {line}" for line in body), f"    return {{{pairs}}}\n"])
     can_raise = last is not None or getattr(failure, "check", "") in ("one side raised", "class of error")
     main = main_source(returned, can_raise, compares_settings=check == "settings")
+    if check == "second derivative":
+        main = [second_order_source(case, writer)]
     return [program, *backward_source(case, writer), *main]
+
+
+def second_order_source(case: Case, writer: SourceWriter) -> str:
+    """Return the end of the script that compares second derivatives."""
+    weights = ", ".join(
+        writer.tensor(output_gradient(case, r, i))
+        for i, r in enumerate(
+            distinct(t for d in case.outputs for _, t in tensor_paths("", d._ref, case.pair))
+        )
+    )
+    return fill(script_parts.SECOND_ORDER, {"weights": weights}).strip("\n") + "\n"
+
+
+def distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors that require a gradient, each once."""
+    found: list[torch.Tensor] = []
+    for t in tensors:
+        if t.requires_grad and not any(t is u for u in found):
+            found.append(t)
+    return found
 
 
 # check of the contract: the expression that both libraries must agree on
@@ -232,10 +255,15 @@ PROMISES = {
     "aliasing": "[[t.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() for a in arguments]"
     " for t in tensors_of(last)]",
     "strides": "[[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in tensors_of(last)]",
+    "module": "module_facts(last)",
+    "initial values": "{k: v.tolist() for k, v in last.state_dict().items()}",
     "random stream": "torch.get_rng_state().tolist()",
-    "second call": "all((t == u).logical_or(t != t).all()"
-    " for t, u in zip(tensors_of(last), tensors_of(again)))",
+    "second call": "[(bool((t == u).logical_or(t != t).all()), t.data_ptr() == u.data_ptr())"
+    " for t, u in zip(tensors_of(last), tensors_of(again))]",
 }
+
+
+SEEDED = ("random stream", "second call", "initial values")
 
 
 def promise_lines(writer: SourceWriter, step: Step, check: str) -> tuple[list[str], list[str]]:
@@ -260,7 +288,17 @@ def is_shown(x: Any) -> bool:
     return hasattr(type(x), "__dual__") or isinstance(x, (tuple, list, dict))
 
 
-def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> dict[str, str]:
+def leaf_sources(case: Case) -> list[str]:
+    """Return the sources of the inputs and parameters that second derivatives are taken of."""
+    leaves = [f"x{s.number}" for s in case.steps if s.action == "input" and s.requires_grad]
+    return leaves + [
+        f"{name_of(m)}.{n}" for m in case.modules for n, p in m._ref.named_parameters() if p.requires_grad
+    ]
+
+
+def returned_values(
+    case: Case, writer: SourceWriter, failed: Step | None, is_second_order: bool = False
+) -> dict[str, str]:
     """Return {key: source} of what program() returns; a key that nobody compares is left out."""
     compared = {
         **{name_of(d): writer.dual(d) for d in compared_duals(case) if d._step is not None},
@@ -271,6 +309,11 @@ def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> di
     ):
         compared["last"] = "last"
     returned = {"results": "{" + ", ".join(f"{k!r}: {v}" for k, v in compared.items()) + "}"}
+    if is_second_order:
+        outputs = ", ".join(writer.dual(d) for d in case.outputs)
+        returned["outputs"] = f"tensors_of([{outputs}])"
+        returned["inputs"] = f"[{', '.join(leaf_sources(case))}]"
+        return returned
     if differentiable_outputs(case):
         returned["outputs"] = "[" + ", ".join(source for source, _ in differentiable_outputs(case)) + "]"
     if wrongly_differentiable := wrongly_differentiable_outputs(case):

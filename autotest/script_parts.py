@@ -94,6 +94,18 @@ def kind_of(x):
         return "list" if isinstance(x, list) else "tuple", fields, [kind_of(e) for e in x]
     return ["dict", *map(kind_of, x.values())] if isinstance(x, dict) else None
 ''',
+    "module_facts": '''
+def module_facts(module):
+    """Return the names of a module's tensors with shape, dtype and requires_grad, and what a copy shares."""
+    import copy
+
+    facts = []
+    for tensors in (module.state_dict(), dict(module.named_parameters()), dict(module.named_buffers())):
+        facts.append([(name, t.shape, t.dtype, t.requires_grad) for name, t in tensors.items()])
+    mine, copied = module.state_dict(), copy.deepcopy(module).state_dict()
+    facts.append([mine[name].data_ptr() == copied[name].data_ptr() for name in mine if mine[name].numel()])
+    return facts
+''',
     "to_torch": '''
 [other_tensors]<to_torch>
 
@@ -291,6 +303,21 @@ for name in a["modules"]:
     compare_modules(name, a["modules"][name], b["modules"][name])
 """,
 }
+
+SECOND_ORDER = """
+def second_derivatives(returned):
+    outputs, inputs = returned["outputs"], returned["inputs"]
+    outputs = [t for i, t in enumerate(outputs) if t.requires_grad and not any(t is u for u in outputs[:i])]
+    first = torch.autograd.grad(outputs, inputs, [<weights>], create_graph=True, allow_unused=True)
+    total = [(g * (i + 1)).sum() for i, g in enumerate(first) if g is not None and g.requires_grad]
+    return torch.autograd.grad(total, inputs, allow_unused=True) if total else [None] * len(inputs)
+
+
+a, b = second_derivatives(program(torch)), second_derivatives(program(flow))
+for i, (x, y) in enumerate(zip(a, b)):
+    compare_gradients(f"the second derivative of input {i}", x, y)
+print("no difference")
+"""
 
 GRAPH = '''
 class Program(flow.nn.Graph):

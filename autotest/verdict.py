@@ -26,7 +26,7 @@ FACTOR = {
     SAME_KERNELS: {2: 2, 4: 4, 8: 4},
     OTHER_IMPLEMENTATION: {2: 16, 4: 16, 8: 16},
 }  # by bytes of a number
-FLOOR = {SAME_KERNELS: {2: 1, 4: 2, 8: 8}, OTHER_IMPLEMENTATION: {2: 4, 4: 8, 8: 32}}
+FLOOR = {SAME_KERNELS: {2: 1, 4: 2, 8: 8}, OTHER_IMPLEMENTATION: {2: 16, 4: 16, 8: 32}}
 
 
 # (the float64 value, then the perturbed ones), or None if the program cannot run again

@@ -246,7 +246,22 @@ class LosesItsBias(torch.nn.Linear):
         self.bias = None
 
 
-@planted("number and type of outputs", nn__Linear=LosesItsBias)
+@planted("module", nn__Linear=LosesItsBias)
+def a_module_without_its_bias(api):
+    return api.torch.nn.Linear(3, 2).bias
+
+
+class HidesItsBias(torch.nn.Linear):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.is_made = True
+
+    def __getattribute__(self, name):
+        is_hidden = name == "bias" and "is_made" in super().__getattribute__("__dict__")
+        return None if is_hidden else super().__getattribute__(name)
+
+
+@planted("number and type of outputs", nn__Linear=HidesItsBias)
 def none_for_a_tensor(api):
     return api.torch.nn.Linear(3, 2).bias
 
