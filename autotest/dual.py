@@ -90,7 +90,7 @@ class Dual:
             return _namespace_attribute(self, key, path)
         special = _reference_of_placement(self, key)
         try:
-            ref = getattr(self._ref, key) if special is None else special[0]
+            ref = pair.attribute_of_reference(self._ref, key) if special is None else special[0]
             cand = getattr(self._cand, key)
         except Exception as e:
             raise at_step(e, _expression(self, "{}." + key))
@@ -366,7 +366,8 @@ def _operate(function: Callable[..., Any], name: str, *operands: Any) -> Any:
     dual = next(o for o in operands if hasattr(type(o), "__dual__"))
     step = Step("op", Dual(dual._pair, function, function, name), tuple(s[0] for s in splits))
     reference, candidate = tuple(s[1] for s in splits), tuple(s[2] for s in splits)
-    r, c = call_both(dual._pair, step, function, function, (reference, {}), (candidate, {}))
+    of_reference = dual._pair.operator_of_reference(function, name)
+    r, c = call_both(dual._pair, step, of_reference, function, (reference, {}), (candidate, {}))
     step.random = dual._pair.drawn_from
     return record(step, Dual(dual._pair, r, c))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -86,6 +87,41 @@ class Pair:
 
     def is_candidate_tensor(self, x: object) -> bool:
         return isinstance(x, (self.candidate_tensor, *self._candidate_scalars))
+
+    def original_method(self, name: str) -> Callable[..., Any] | None:
+        """Return torch's own method of a name that another package replaced in the shared tensor class.
+
+        Both sides would run the replacement, and agree whatever it computes.
+        """
+        replaced = vars(self.reference_tensor).get(name) if self.same_tensors else None
+        if replaced is None:
+            return None
+        original: Any = getattr(replaced, "__oneflow_original__", None)
+        if original is None and not _is_of_torch(replaced):
+            original = getattr(self.reference_tensor.__base__, name, None)
+        return original if callable(original) else None
+
+    def attribute_of_reference(self, ref: Any, name: str) -> Any:
+        """Return an attribute of the reference's side; of a tensor, torch's own method."""
+        original = self.original_method(name) if self.is_reference_tensor(ref) else None
+        return getattr(ref, name) if original is None else types.MethodType(original, ref)
+
+    def operator_of_reference(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return an operator that calls torch's own methods of a reference tensor."""
+        if not self.same_tensors:
+            return function
+
+        def apply(*operands: Any) -> Any:
+            is_tensor = self.is_reference_tensor(operands[0])
+            if not is_tensor and not (len(operands) > 1 and self.is_reference_tensor(operands[1])):
+                return function(*operands)
+            original = self.original_method(f"__{name}__" if is_tensor else f"__r{name}__")
+            if original is None:
+                return function(*operands)
+            result = original(*(operands if is_tensor else reversed(operands)))
+            return function(*operands) if result is NotImplemented else result
+
+        return apply
 
     # ------------------------------------------------------------------ crossing over
     def to_candidate(
@@ -178,6 +214,11 @@ class Pair:
     def rewind(self, state: RandomState) -> None:
         if state is not None:
             self.reference.default_generator.set_state(state)
+
+
+def _is_of_torch(function: Any) -> bool:
+    """Whether torch itself defines this attribute of its tensor class."""
+    return str(getattr(function, "__module__", None) or "torch").partition(".")[0] == "torch"
 
 
 def tensors_of(x: object, is_tensor: Callable[[Any], bool]) -> list[Any]:

@@ -27,7 +27,7 @@ class Replay:
     def __init__(self, case: Case, side: str = "_cand") -> None:
         self.case, self.pair = case, case.pair
         self.side_of: Callable[[DualObject], Any] = operator.attrgetter(side)
-        is_candidate = side == "_cand"
+        self.is_candidate = is_candidate = side == "_cand"
         self.module_class = case.pair.candidate_module if is_candidate else case.pair.reference_module
         self.is_tensor = case.pair.is_candidate_tensor if is_candidate else case.pair.is_reference_tensor
         self.inputs = [s for s in case.steps if s.action == "input"]
@@ -113,6 +113,17 @@ class Replay:
                 p.grad = None
         return copies
 
+    def attribute_of(self, owner: Any, name: str) -> Any:
+        if self.is_candidate:
+            return getattr(owner, name)
+        return self.pair.attribute_of_reference(owner, name)
+
+    def callee(self, step: Step, value: Callable[[DualObject], Any]) -> Any:
+        function = value(step.target)
+        if self.is_candidate or step.action != "op":
+            return function
+        return self.pair.operator_of_reference(function, step.target._path)
+
     def start_value(self, value: CandidateTensor) -> Any:
         """Return the candidate's tensor as a tensor of the side that runs."""
         return value if self.is_tensor(value) else self.pair.as_torch(value)
@@ -163,9 +174,11 @@ class Replay:
             context = value(step.target)
             return context.__enter__() if step.action == "enter" else context.__exit__(None, None, None)
         elif step.action == "get":
-            return getattr(value(step.target), step.args[0])
+            return self.attribute_of(value(step.target), step.args[0])
         else:
-            return value(step.target)(*self.resolve(step.args, value), **self.resolve(step.kwargs, value))
+            return self.callee(step, value)(
+                *self.resolve(step.args, value), **self.resolve(step.kwargs, value)
+            )
 
     def value(self, env: dict[int, Any], modules: dict[int, Module], dual: DualObject) -> Any:
         """Return the value of a dual object in this run."""
@@ -177,7 +190,7 @@ class Replay:
         if dual._owner is not None:
             owner = attribute = self.value(env, modules, dual._owner)
             for name in dual._path.split("."):
-                attribute = getattr(attribute, name)
+                attribute = self.attribute_of(attribute, name)
             return attribute if owner is not self.side_of(dual._owner) else self.side_of(dual)
         return self.side_of(dual)
 
