@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 import types
 import typing
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from . import case as cases
 from .case import DualObject, Step
+from .contract import Watch
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .generators import Nothing, generator
 from .printing import SourceWriter
+from .verdict import SAME_KERNELS
 
 if TYPE_CHECKING:
     import torch
@@ -23,9 +29,10 @@ if TYPE_CHECKING:
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a call
 
 ATOMS = (int, float, bool, str, type(None), complex)
-# The candidate gets the reference's result, because no library promises the values ...
-HANDED_OVER = {
-    "rand",
+# Names of results without promised values: the candidate makes its own and gets the reference's values.
+RANDOM = {"rand"}
+UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
+CONSTRUCTORS = {
     "Tensor",
     "FloatTensor",
     "DoubleTensor",
@@ -36,8 +43,6 @@ HANDED_OVER = {
     "CharTensor",
     "BoolTensor",
 }
-# ... or the candidate makes its own result and gets only the values.
-UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
 
 
 # Functions that were Python functions in earlier torch versions: (argument names, annotations). OneFlow's
@@ -196,19 +201,23 @@ def _call_both(
     candidate_arguments: Arguments,
     name: str,
 ) -> tuple[Any, Any]:
+    functions, arguments = (reference, candidate), (reference_arguments, candidate_arguments)
+    watch = Watch(pair, name, functions, arguments, lambda: _text(pair, step)) if pair.is_watched() else None
     state, settings = pair.random_state(), current_settings()
     try:
         r = reference(*reference_arguments[0], **reference_arguments[1])
     except Exception as e:
         check_refusal(pair, step, e, candidate, candidate_arguments, state)
-    pair.drawn_from = state if name in HANDED_OVER or name in UNINITIALIZED or pair.has_moved(state) else None
-    if name in HANDED_OVER and pair.is_reference_tensor(r):
+    after_reference = pair.random_state()
+    has_values = not is_without_values(pair, name, reference_arguments)
+    pair.drawn_from = None if has_values and pair.is_state(state, after_reference) else state
+    if not has_values and name in RANDOM and not pair.same_tensors:
         step.value, step.requires_grad = r.detach().clone(), r.requires_grad
         return r, pair.to_candidate(r)
     if pair.drawn_from is not None:
         pair.rewind(state)
     left_by_reference = current_settings()
-    if pair.same_tensors:
+    if pair.same_tensors and left_by_reference != settings:
         set_settings(settings)
     try:
         c = candidate(*candidate_arguments[0], **candidate_arguments[1])
@@ -219,15 +228,26 @@ def _call_both(
         ) from e
     if pair.same_tensors:
         compare_settings(settings, left_by_reference, pair.names)
-    if (
-        name in UNINITIALIZED
-        and pair.is_reference_tensor(r)
-        and tuple(r.shape) == tuple(c.shape)
-        and hasattr(c, "copy_")
-    ):
+    if watch is not None:
+        watch.compare(r, c, has_values)
+        if has_values:
+            watch.compare_streams(after_reference)
+            watch.compare_second_call(c, state)
+    if not has_values and can_take_values(pair, r, c):
         c.detach().copy_(pair.to_candidate(r, requires_grad=False))
         step.value, step.candidate_called = r.detach().clone(), True
     return r, c
+
+
+def is_without_values(pair: Pair, name: str, arguments: Arguments) -> bool:
+    """Whether no library promises the values of this result, so that the candidate gets the reference's."""
+    if name in CONSTRUCTORS:  # of sizes, the memory is not initialized
+        return all(type(a) is int or type(a).__name__ == "Size" for a in arguments[0])
+    return name in UNINITIALIZED or name in RANDOM and pair.level != SAME_KERNELS
+
+
+def can_take_values(pair: Pair, r: Any, c: Any) -> bool:
+    return pair.is_reference_tensor(r) and hasattr(c, "copy_") and tuple(r.shape) == tuple(c.shape)
 
 
 def check_refusal(
@@ -294,20 +314,56 @@ def record(step: Step, out: DualObject | None = None) -> DualObject | None:
 
 # ------------------------------------- Settings of torch's process that a call may change
 class Settings(NamedTuple):
-    """State of torch that both sides share if the candidate runs on torch."""
+    """State of the process that both sides share if the candidate runs on torch."""
 
     grad_enabled: bool
     default_dtype: torch.dtype
+    threads: int
+    is_deterministic: bool
+    is_autocast: bool
+    is_inference: bool
+    default_device: torch.device
+    numpy_stream: bytes
 
     def __str__(self) -> str:
         mode = "enabled" if self.grad_enabled else "disabled"
-        return f"gradients {mode}, default dtype {str(self.default_dtype).removeprefix('torch.')}"
+        text = f"gradients {mode}, default dtype {str(self.default_dtype).removeprefix('torch.')}"
+        text += f", {self.threads} threads, default device {self.default_device}"
+        text += ", deterministic algorithms" if self.is_deterministic else ""
+        text += ", autocast" if self.is_autocast else ""
+        text += ", inference mode" if self.is_inference else ""
+        return f"{text}, NumPy's random stream at {zlib.crc32(self.numpy_stream):08x}"
 
 
 def current_settings() -> Settings:
     import torch  # here, because the harness may be imported without it
 
-    return Settings(torch.is_grad_enabled(), torch.get_default_dtype())
+    return Settings(
+        torch.is_grad_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_inference_mode_enabled(),
+        torch.empty(0).device,  # ten times faster than torch.get_default_device()
+        numpy_stream(),
+    )
+
+
+NUMPY_STATE_BYTES = 2500  # of a Mersenne twister: 624 words and a position
+
+
+def _numpy_generator() -> Any:
+    """Return the generator of NumPy's global random stream, None before NumPy 1.24."""
+    return getattr(np.random, "get_bit_generator", lambda: None)()
+
+
+def numpy_stream() -> bytes:
+    """Return the state of NumPy's global random stream; np.random.get_state() takes 50 times as long."""
+    generator = _numpy_generator()
+    if not isinstance(generator, np.random.MT19937):
+        return b""
+    return ctypes.string_at(generator.ctypes.state_address, NUMPY_STATE_BYTES)
 
 
 def set_settings(settings: Settings) -> None:
@@ -315,6 +371,15 @@ def set_settings(settings: Settings) -> None:
 
     torch.set_grad_enabled(settings.grad_enabled)
     torch.set_default_dtype(settings.default_dtype)
+    if torch.get_num_threads() != settings.threads:
+        torch.set_num_threads(settings.threads)
+    if torch.are_deterministic_algorithms_enabled() != settings.is_deterministic:
+        torch.use_deterministic_algorithms(settings.is_deterministic)
+    if torch.empty(0).device != settings.default_device:
+        torch.set_default_device(None if settings.default_device.type == "cpu" else settings.default_device)
+    generator = _numpy_generator() if settings.numpy_stream else None
+    if generator is not None and numpy_stream() != settings.numpy_stream:
+        ctypes.memmove(generator.ctypes.state_address, settings.numpy_stream, NUMPY_STATE_BYTES)
 
 
 def compare_settings(before: Settings, reference: Settings, names: tuple[str, str]) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from .config import Options
+    from .oracle import Oracle
     from .pair import CandidateTensor, Module, Pair, RandomState
 
 
@@ -49,6 +50,7 @@ class Step:
         "random",
         "requires_grad",
         "is_global",
+        "strides",
     )
 
     def __init__(
@@ -69,6 +71,7 @@ class Step:
         self.candidate_value = None  # of an input, if the test gave the two sides different values
         # with `value`: the candidate made a tensor of its own, and only the values were handed over
         self.candidate_called = False
+        self.strides: tuple[tuple[int, ...], int] | None = None  # of an input that is not contiguous
         self.random = random  # state of the random stream before the step, if the step draws from it
         self.requires_grad = (
             value is not None and out is not None and bool(getattr(out._ref, "requires_grad", False))
@@ -86,6 +89,9 @@ class Case:
     ) -> None:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
+        self.dtype: torch.dtype | None = None  # of sampled float tensors and of modules; None is float32
+        self.has_second_order = False  # second derivatives are compared
+        self.batch: int | None = None  # the size of each dimension 0 that the test leaves open
         self.modules: list[DualObject] = []  # dual modules made in this case
         self.module_ids: set[int] = set()  # id() of their candidate sides
         # id of a candidate module: its state dict when it was made
@@ -98,6 +104,8 @@ class Case:
         # duals whose `.grad` is compared; set when the comparison of gradients starts
         self.duals_with_gradient: list[DualObject] = []
         self.ran_backward = False  # the harness reached its own backward
+        self.graph_outcome = ""  # "checked", or "refused: " and the candidate's reason
+        self.oracle: Oracle | None = None  # the float64 runs, made when two values first differ
 
     def add(self, step: Step) -> Step:
         step.number = len(self.steps)
@@ -116,8 +124,11 @@ class Case:
         if is_global:
             self.global_modules.add(id(dual._cand))
 
-    def note_forward(self, dual: DualObject) -> None:
-        """Keep the state of a module before its first forward, for the graph's copy and the script."""
+    def note_forward(self, dual: DualObject) -> bool:
+        """Keep the state of a module before its first forward, for the graph's copy and the script.
+
+        Return whether this call is the first forward.
+        """
         while dual._step is None and dual._owner is not None:
             dual = dual._owner
         module = dual._cand
@@ -127,6 +138,8 @@ class Case:
                 _state_of(module),
                 {n: m.training for n, m in module.named_modules()},
             )
+            return True
+        return False
 
     def first_state_of(self, dual: DualObject) -> dict[str, CandidateTensor]:
         """Return the tensors of a module at its first forward; of a module that never ran, those it was made
@@ -159,3 +172,9 @@ _stack: list[Case] = []
 def current() -> Case | None:
     """Return the running case, or None outside `autotest`."""
     return _stack[-1] if _stack else None
+
+
+def breaking() -> Case | None:
+    """Return the running case if it samples what breaks kernels, None outside and with like="oneflow"."""
+    case = current()
+    return case if case is not None and case.options.like != "oneflow" else None

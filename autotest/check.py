@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from . import source
-from .calls import compare_settings, current_settings, set_settings
-from .case import Case, DualObject
+from .backward import run_backward
+from .case import Case, DualObject, Step
 from .compare import compare_gradients, compare_values
-from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
+from .derivatives import check_numerically, check_second_order
+from .errors import Mismatch
+from .oracle import Oracle, narrowest_of
+from .pair import tensors_of
 from .printing import name_of
+from .verdict import SAME_KERNELS, Standard, Truth, narrowest
 
 if TYPE_CHECKING:
     import torch
 
-    from .pair import CandidateTensor, Pair
+    from .pair import Pair
 
 
 def flatten_outputs(result: Any) -> list[DualObject]:
@@ -33,123 +34,10 @@ def flatten_outputs(result: Any) -> list[DualObject]:
     return []
 
 
-def tensors_of(x: object, is_tensor: Callable[[Any], bool]) -> list[Any]:
-    """Return the tensors in x, through sequences and dicts, in order."""
-    if is_tensor(x):
-        return [x]
-    if isinstance(x, dict):
-        x = list(x.values())
-    if isinstance(x, (list, tuple)):
-        return [t for e in x for t in tensors_of(e, is_tensor)]
-    return []
-
-
-def run_backward(case: Case) -> None:
-    """Run backward from each output that requires a gradient, with equal sampled gradients on both sides."""
-    pair = case.pair
-    case.ran_backward = True
-    refs, cands, gradients = _outputs_with_gradients(case)
-    if not refs:
-        return
-    case.output_gradients = gradients
-    refused = None
-    settings = current_settings()
-    try:
-        pair.reference.autograd.backward(refs, [on_device(g, r) for g, r in zip(gradients, refs)])
-    except Exception as e:
-        refused = e
-    left_by_reference = current_settings()
-    if pair.same_tensors:
-        set_settings(settings)
-    try:
-        backward_candidate(pair, cands, gradients)
-    except Exception as e:
-        if refused is not None:
-            raise BothDoNotSupportError(refused, e) from None
-        raise Mismatch(
-            "one side raised",
-            f"{pair.names[0]} runs backward(), {pair.names[1]} raised {type(e).__name__}: {e}",
-        ) from e
-    if refused is not None:
-        if pair.accepts_more:
-            raise PyTorchDoesNotSupportError(refused)
-        raise Mismatch(
-            "one side raised",
-            f"{pair.names[0]} raised {type(refused).__name__} in backward(): {refused}\n{pair.names[1]}"
-            " runs it",
-        ) from refused
-    if pair.same_tensors:
-        compare_settings(settings, left_by_reference, pair.names)
-
-
-def _outputs_with_gradients(
-    case: Case,
-) -> tuple[list[torch.Tensor], list[CandidateTensor], list[torch.Tensor]]:
-    """Return the outputs of both sides that require a gradient, each once, and their output gradients."""
-    pair = case.pair
-    refs: list[torch.Tensor] = []
-    cands: list[CandidateTensor] = []
-    gradients: list[torch.Tensor] = []
-    for out in case.outputs:
-        of_reference = tensors_of(out._ref, pair.is_reference_tensor)
-        of_candidate = tensors_of(out._cand, pair.is_candidate_tensor)
-        for r, c in zip(of_reference, of_candidate):
-            if r.requires_grad != c.requires_grad:
-                side, not_side = pair.names if r.requires_grad else reversed(pair.names)
-                raise Mismatch(
-                    "gradient", f"output {name_of(out)} requires a gradient in {side} and not in {not_side}"
-                )
-            if r.requires_grad and not any(r is ref for ref in refs):
-                refs.append(r)
-                cands.append(c)
-                gradients.append(output_gradient(case, r, len(gradients)))
-    return refs, cands, gradients
-
-
-def backward_candidate(pair: Pair, cands: list[CandidateTensor], gradients: list[torch.Tensor]) -> None:
-    """Run the candidate's backward from these outputs, with output gradients given as torch
-    tensors.
-    """
-    candidate_gradients = []
-    for g, c in zip(gradients, cands):
-        g = pair.to_candidate(g, requires_grad=False)
-        if getattr(c, "is_global", False):
-            g = g.to_global(placement=c.placement, sbp=[pair.candidate.sbp.broadcast] * len(c.sbp))
-        elif hasattr(g, "to"):
-            g = g.to(c.device)
-        candidate_gradients.append(g.to(c.dtype))
-    autograd: Any = getattr(pair.candidate, "autograd", None)
-    if len(cands) == 1 or not hasattr(autograd, "backward"):
-        for c, g in zip(cands, candidate_gradients):
-            c.backward(g)
-    else:
-        autograd.backward(cands, candidate_gradients)
-
-
-def on_device(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    return gradient.to(device=like.device, dtype=like.dtype)
-
-
-def output_gradient(case: Case, r: torch.Tensor, index: int) -> torch.Tensor:
-    """Return the gradient of output `index`: uniform in [0, 1) by the seed of the case, or ones (simplest
-    case, or the test asks for a plain sum).
-    """
-    import torch
-
-    shape = tuple(r.shape)
-    if not case.options.check_grad_use_random_data or case.seed < source.SIMPLE:
-        return torch.ones(shape, dtype=r.dtype)
-    rng = np.random.default_rng((case.seed, index))
-    values = rng.uniform(0, 1, size=shape)
-    if r.is_complex():
-        values = values + 1j * rng.uniform(0, 1, size=shape)
-    return torch.from_numpy(np.asarray(values)).to(r.dtype)
-
-
 def check_results(case: Case) -> None:
     """Compare every tensor of the program, in program order, so that the earliest difference is reported."""
     pair, options = case.pair, case.options
-    values = options.check_allclose
+    values, oracle = options.check_allclose, oracle_of(case)
     for step in case.steps:
         out = step.out
         if out is None or step.action == "input":
@@ -157,7 +45,47 @@ def check_results(case: Case) -> None:
                 compare_values(pair, out._ref, out._cand, name_of(out), options)
             continue
         if holds_tensor(pair, out._ref) or holds_tensor(pair, out._cand):
-            compare_values(pair, out._ref, out._cand, name_of(out), options, check_values=values)
+            standard = Standard(
+                pair.level,
+                oracle.result(out),
+                functools.partial(narrowest_before, pair, step),
+                signs=pair.level == SAME_KERNELS,
+            )
+            compare_values(
+                pair, out._ref, out._cand, name_of(out), options, check_values=values, standard=standard
+            )
+
+
+def oracle_of(case: Case) -> Oracle:
+    """Return the float64 runs of a case."""
+    if case.oracle is None:
+        case.oracle = Oracle(case)
+    return case.oracle
+
+
+def narrowest_before(pair: Pair, step: Step) -> torch.dtype | None:
+    """Return the narrowest float dtype among the tensors that a step's result is computed from."""
+    dtypes: list[torch.dtype] = []
+    seen: set[int] = set()
+    todo: list[Any] = [step.out, step.target, step.args, step.kwargs]
+    while todo:
+        x = todo.pop()
+        if hasattr(type(x), "__dual__"):
+            if id(x) in seen:
+                continue
+            seen.add(id(x))
+            if (
+                x is step.out or x._step is None or x._step.action != "input"
+            ):  # the values of an input are exact
+                dtypes += [t.dtype for t in tensors_of(x._ref, pair.is_reference_tensor)]
+            if isinstance(x._ref, pair.reference_module):
+                dtypes += [p.dtype for p in x._ref.parameters()]
+            todo += [x._owner, *((x._step.target, x._step.args, x._step.kwargs) if x._step else ())]
+        elif isinstance(x, dict):
+            todo += x.values()
+        elif isinstance(x, (tuple, list)):
+            todo += x
+    return narrowest(dtypes)
 
 
 def holds_tensor(pair: Pair, x: object) -> bool:
@@ -214,39 +142,66 @@ def tensors_with_gradients(case: Case) -> list[DualObject]:
 
 def check_gradients(case: Case, duals: list[DualObject]) -> None:
     """Compare the gradients of these dual tensors."""
-    pair, options = case.pair, case.options
+    pair, options, oracle = case.pair, case.options, oracle_of(case)
     for dual in duals:
         compare_gradients(
-            pair, dual._ref, dual._cand, name_of(dual), options, check_values=options.check_allclose
+            pair,
+            dual._ref,
+            dual._cand,
+            name_of(dual),
+            options,
+            check_values=options.check_allclose,
+            standard=standard_of(case, oracle.gradient(dual)),
         )
+
+
+def standard_of(case: Case, truth: Truth) -> Standard:
+    """Return the standard of a gradient or of a module's tensor, which any step may have reached."""
+    return Standard(case.pair.level, truth, functools.partial(narrowest_of, case))
 
 
 def check_modules(case: Case) -> None:
     """Compare parameters, their gradients, and buffers (the running statistics that a forward changes)."""
-    pair, options = case.pair, case.options
+    pair, options, oracle = case.pair, case.options, oracle_of(case)
+    values = options.check_allclose
     for module in case.modules:
         theirs = dict(module._cand.named_parameters())
         for name, r in module._ref.named_parameters():
             if name not in theirs:
-                continue  # warned about when the module was made
-            what = f"parameter {name} of {name_of(module)}"
-            compare_gradients(pair, r, theirs[name], what, options, check_values=options.check_allclose)
-            compare_values(pair, r, theirs[name], what, options, check_values=options.check_allclose)
+                continue  # reported when the module was made
+            what, c = f"parameter {name} of {name_of(module)}", theirs[name]
+            gradient = standard_of(case, oracle.parameter(module, name, gradient=True))
+            compare_gradients(pair, r, c, what, options, check_values=values, standard=gradient)
+            value = standard_of(case, oracle.parameter(module, name))
+            compare_values(pair, r, c, what, options, check_values=values, standard=value)
     for module in case.modules:
         theirs = dict(module._cand.named_buffers())
         for name, r in module._ref.named_buffers():
             if name in theirs:
+                what = f"buffer {name} of {name_of(module)}"
+                value = standard_of(case, oracle.parameter(module, name))
                 try:
-                    compare_values(
-                        pair,
-                        r,
-                        theirs[name],
-                        f"buffer {name} of {name_of(module)}",
-                        options,
-                        check_values=options.check_allclose,
-                    )
+                    compare_values(pair, r, theirs[name], what, options, check_values=values, standard=value)
                 except Mismatch as e:
-                    raise Mismatch("buffers", str(e)) from None
+                    raise renamed(e, "buffers", str(e)) from None
+
+
+def renamed(error: Mismatch, check: str, message: str) -> Mismatch:
+    """Return the difference as one of another check."""
+    other = Mismatch(check, message)
+    other.distance, other.tolerance = error.distance, error.tolerance
+    return other
+
+
+def check_derivatives(case: Case) -> None:
+    """Check second derivatives if the case was sampled for it, and all derivatives with gradcheck=True."""
+    if not case.pair.is_watched() or not case.options.check_allclose:
+        return
+    is_asked = case.options.gradcheck
+    if is_asked or case.has_second_order and case.pair.level == SAME_KERNELS:
+        check_second_order(case)
+    if is_asked:
+        check_numerically(case)
 
 
 def check(case: Case) -> None:
@@ -256,6 +211,7 @@ def check(case: Case) -> None:
     # before the harness's own backward, after which it cannot tell manual gradients
     case.duals_with_gradient = tensors_with_gradients(case)
     if case.options.auto_backward:
+        check_derivatives(case)
         run_backward(case)
     check_gradients(case, case.duals_with_gradient)
     check_modules(case)

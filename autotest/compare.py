@@ -6,6 +6,7 @@ import numbers
 from typing import TYPE_CHECKING, Any
 
 from .errors import Mismatch
+from .verdict import PLAIN, Standard, Verdict, close, judge, of_plain_numbers, ulp_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,15 +26,16 @@ def compare_values(
     options: Options,
     names: Names | None = None,
     check_values: bool = True,
+    standard: Standard = PLAIN,
 ) -> None:
     """Compare one result of the two sides: number and type, shape, dtype, values."""
     names = names or pair.names
     if pair.is_reference_tensor(r) and pair.is_candidate_tensor(c):
-        compare_tensors(pair, r, c, what, options, names, check_values)
+        compare_tensors(pair, r, c, what, options, names, check_values, standard)
     elif pair.is_reference_tensor(r) or pair.is_candidate_tensor(c) and not pair.is_reference_tensor(c):
         raise _different_types(pair, r, c, what, names)
     elif isinstance(r, (tuple, list, dict)):
-        compare_containers(pair, r, c, what, options, names, check_values)
+        compare_containers(pair, r, c, what, options, names, check_values, standard)
     elif isinstance(r, (bool, numbers.Number, str)) or r is None:
         compare_plain(r, c, what, options, names, check_values)
     elif (described := description_of(r)) is not None:
@@ -55,7 +57,14 @@ def _different_types(pair: Pair, r: object, c: object, what: str, names: Names) 
 
 
 def compare_containers(
-    pair: Pair, r: Any, c: Any, what: str, options: Options, names: Names, check_values: bool
+    pair: Pair,
+    r: Any,
+    c: Any,
+    what: str,
+    options: Options,
+    names: Names,
+    check_values: bool,
+    standard: Standard,
 ) -> None:
     """Compare the elements of two tuples, lists or dicts."""
     if isinstance(r, dict):
@@ -70,7 +79,8 @@ def compare_containers(
             raise _different_types(pair, r, c, what, names)
         keys = list(range(len(r)))
     for key in keys:
-        compare_values(pair, r[key], c[key], f"{what}[{key!r}]", options, names, check_values)
+        element = f"{what}[{key!r}]"
+        compare_values(pair, r[key], c[key], element, options, names, check_values, standard.at(key))
 
 
 def compare_arrays(
@@ -130,6 +140,7 @@ def compare_tensors(
     options: Options,
     names: Names,
     check_values: bool = True,
+    standard: Standard = PLAIN,
 ) -> None:
     """Compare shape, dtype, device and values."""
     if tuple(r.shape) != tuple(c.shape):
@@ -145,7 +156,7 @@ def compare_tensors(
     if pair.shares_devices and not getattr(c, "is_global", False):
         compare_devices(a, b, what, names)
     if check_values:
-        compare_numbers(a, b, what, options, names, "values")
+        compare_numbers(a, b, what, options, names, "values", standard)
 
 
 def compare_devices(a: torch.Tensor, b: torch.Tensor, what: str, names: Names) -> None:
@@ -155,7 +166,13 @@ def compare_devices(a: torch.Tensor, b: torch.Tensor, what: str, names: Names) -
 
 
 def compare_numbers(
-    a: torch.Tensor, b: torch.Tensor, what: str, options: Options, names: Names, check: str
+    a: torch.Tensor,
+    b: torch.Tensor,
+    what: str,
+    options: Options,
+    names: Names,
+    check: str,
+    standard: Standard = PLAIN,
 ) -> None:
     """Compare the values of two torch tensors of one shape."""
     import torch
@@ -167,44 +184,94 @@ def compare_numbers(
     if a.is_sparse or a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
     if a.dtype == b.dtype and torch.equal(a, b):
+        if standard.signs and a.is_floating_point():
+            compare_signs(a, b, what, names)
         return
-    rtol, atol = tolerance(a.dtype, options.rtol, options.atol)
-    dtype = torch.promote_types(a.dtype, b.dtype)
-    a, b = a.to(dtype), b.to(dtype)
-    if dtype.is_floating_point and dtype.itemsize < 4:
-        a, b = a.float(), b.float()
-    if (
-        torch.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
-        if a.dtype != torch.bool
-        else torch.equal(a, b)
-    ):
+    verdict = judge(a, b, options, standard)
+    if standard.bits:
+        verdict.differs = ~close(a, b, 0.0, 0.0)
+    if not verdict.differs.any():
         return
-    raise Mismatch(
-        check, f"{what} differs (rtol={rtol:g}, atol={atol:g})\n{difference_table(a, b, names, rtol, atol)}"
+    error = Mismatch(check, f"{what} differs {verdict.head}\n{difference_table(a, b, names, verdict)}")
+    error.distance, error.tolerance = (
+        distance_of(a, b, verdict),
+        {str(a.dtype): script_tolerance(a, b, verdict)},
     )
+    raise error
 
 
-def difference_table(a: torch.Tensor, b: torch.Tensor, names: Names, rtol: float, atol: float) -> str:
-    """Return the number of different elements, the largest distance, and the first few elements as text."""
+def compare_signs(a: torch.Tensor, b: torch.Tensor, what: str, names: Names) -> None:
+    """Compare the signs of the zeros of two equal float tensors."""
     import torch
 
-    wide = torch.complex128 if a.is_complex() else torch.float64
+    other = torch.signbit(a) != torch.signbit(b)
+    if other.any():
+        index = tuple(other.nonzero()[0].tolist())
+        signs = ["-0.0" if torch.signbit(t[index]) else "0.0" for t in (a, b)]
+        raise Mismatch(
+            "sign of zero", f"{what} is {signs[0]} in {names[0]} and {signs[1]} in {names[1]} at {index}"
+        )
+
+
+def distance_of(a: torch.Tensor, b: torch.Tensor, verdict: Verdict) -> float:
+    """Return how far the candidate is, in ULP: from the float64 value, or else from the reference."""
+    import torch
+
+    if verdict.ulp_candidate is not None:
+        return float(verdict.ulp_candidate.flatten()[verdict.farthest].item())
+    if is_exact(a.dtype):
+        return float("inf")
+    gap = (a.to(torch.complex128) - b.to(torch.complex128)).abs() / ulp_of(a.abs(), a.dtype)
+    return float(torch.nan_to_num(gap, nan=float("inf"))[verdict.differs].max().item())
+
+
+def script_tolerance(a: torch.Tensor, b: torch.Tensor, verdict: Verdict) -> tuple[float, float]:
+    """Return (rtol, atol) by which the printed script, which has no float64 value, sees this difference."""
+    import torch
+
+    rtol, atol = verdict.rtol, verdict.atol
+    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
+    x, y = a.to(wide)[verdict.differs], b.to(wide)[verdict.differs]
+    if (~close(x, y, rtol, atol)).any():
+        return rtol, atol
+    gap, size = (x - y).abs(), y.abs()
+    relative = float((gap / size).max().item())
+    return (0.0, 0.5 * float(gap.max().item())) if relative == float("inf") else (0.5 * relative, 0.0)
+
+
+def difference_table(a: torch.Tensor, b: torch.Tensor, names: Names, verdict: Verdict) -> str:
+    """Return the number of different elements, the largest distances, and the first few elements as text."""
+    import torch
+
+    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     x, y = a.to(wide), b.to(wide)
     gap = (x - y).abs()
-    off = ~((gap <= atol + rtol * y.abs()) | (x == y) | (torch.isnan(x) & torch.isnan(y)))
-    where = off.nonzero().tolist()
-    finite_gap = torch.nan_to_num(gap.real if gap.is_complex() else gap, nan=-1.0, posinf=float("inf"))
-    head = (
-        f"  {len(where)} of {a.numel()} elements differ, largest distance {finite_gap[off].max().item():.6g},"
+    relative = gap / torch.maximum(x.abs(), y.abs())
+    where = verdict.differs.nonzero().tolist()
+    lines = [
+        f"  {len(where)} of {a.numel()} elements differ, largest distance {largest(gap[verdict.differs])},"
         f" shape {tuple(a.shape)}, {short(a.dtype)}"
+    ]
+    lines += [f"  {line}" for line in (verdict.distances(names),) if line]
+    inexact = not is_exact(a.dtype)
+    ulps = gap / ulp_of(x.abs(), a.dtype) if inexact else gap
+    lines.append(
+        f"  {'index':<18} {names[0]:>18} {names[1]:>18} {'distance':>12}"
+        + (f" {'relative':>10} {'ULP':>8}" if inexact else "")
     )
-    lines = [head, f"  {'index':<18} {names[0]:>18} {names[1]:>18} {'distance':>12}"]
     for index in where[:SHOWN]:
         at = tuple(index)
-        lines.append(f"  {at!s:<18} {show(a[at]):>18} {show(b[at]):>18} {gap[at].item():>12.4g}")
+        row = f"  {at!s:<18} {show(a[at]):>18} {show(b[at]):>18} {gap[at].item():>12.4g}"
+        lines.append(row + (f" {relative[at].item():>10.2g} {ulps[at].item():>8.3g}" if inexact else ""))
     if len(where) > SHOWN:
         lines.append(f"  ... and {len(where) - SHOWN} more")
     return "\n".join(lines)
+
+
+def largest(gap: torch.Tensor) -> str:
+    """Return the largest distance as text: "nan" only if no distance is a number."""
+    numbers_only = gap[gap == gap]
+    return f"{numbers_only.max().item():.6g}" if numbers_only.numel() else "nan"
 
 
 def show(scalar: torch.Tensor) -> str:
@@ -236,6 +303,7 @@ def compare_gradients(
     options: Options,
     names: Names | None = None,
     check_values: bool = True,
+    standard: Standard = PLAIN,
 ) -> None:
     """Compare the accumulated `.grad`; no gradient and a gradient of zeros are equal."""
     names = names or pair.names
@@ -265,43 +333,4 @@ def compare_gradients(
             f" {names[1]}",
         )
     if check_values:
-        compare_numbers(a, b, f"the gradient of {what}", options, names, "gradient")
-
-
-# ------------------------------- How far two results may be apart, by dtype: |a - b| <= atol + rtol * |b|
-# Both sides usually run the same kernel and agree to the last bit; the numbers leave room for another order
-# of summation or another formula of the same function, a few hundred units in the last place.
-
-DEFAULT_RTOL, DEFAULT_ATOL = 1e-4, 1e-5
-
-TABLE = {  # dtype name: (rtol, atol)
-    "float64": (1e-6, 1e-8),
-    "float32": (DEFAULT_RTOL, DEFAULT_ATOL),
-    "float16": (2e-3, 1e-3),
-    "bfloat16": (1.6e-2, 1e-2),
-    "complex64": (DEFAULT_RTOL, DEFAULT_ATOL),
-    "complex128": (1e-6, 1e-8),
-}
-LOW = (1.3e-1, 1e-1)  # eight-bit floats
-
-
-def tolerance(
-    dtype: torch.dtype, rtol: float | None = None, atol: float | None = None
-) -> tuple[float, float]:
-    """(rtol, atol) for a torch dtype; what the test asks for wins where it is wider, or where it is asked for
-    at all in full precision.
-    """
-    if not (dtype.is_floating_point or dtype.is_complex):
-        return (0.0, 0.0) if rtol is None and atol is None else (rtol or 0.0, atol or 0.0)
-    base_r, base_a = TABLE.get(str(dtype).rpartition(".")[2], LOW)
-    half = str(dtype).rpartition(".")[2] not in ("float32", "float64", "complex64", "complex128")
-    if half:
-        return max(base_r, rtol or 0.0), max(base_a, atol or 0.0)
-    return base_r if rtol is None else rtol, base_a if atol is None else atol
-
-
-def of_plain_numbers(rtol: float | None = None, atol: float | None = None) -> tuple[float, float]:
-    """(rtol, atol) for Python's floats, NumPy's arrays and the printed script: what the test asks for, else
-    the default.
-    """
-    return DEFAULT_RTOL if rtol is None else float(rtol), DEFAULT_ATOL if atol is None else float(atol)
+        compare_numbers(a, b, f"the gradient of {what}", options, names, "gradient", standard)

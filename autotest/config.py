@@ -12,6 +12,11 @@ VARIABLES = {
     "ONEFLOW_TEST_TENSOR_SIZE_LIMIT_MB": ("32", "refuse larger tensors in a case"),
     "ONEFLOW_TEST_N": ("", "valid cases per test, instead of the test's own n"),
     "ONEFLOW_TEST_SEED": ("", "seed of the sampled cases; empty: fixed in CI, a new one elsewhere"),
+    "ONEFLOW_TEST_LIKE": (
+        "",
+        "how cases are sampled: kernels (what breaks kernels), oneflow (OneFlow's defaults); empty: as the"
+        " test says",
+    ),
     "ONEFLOW_TEST_GRAPH": ("on", "on, off or all: the graph check as the test asks, never, or always"),
     "ONEFLOW_TEST_GRAPH_BACKEND": ("aten", "backend of the graphs: aten, inductor, ..."),
     "ONEFLOW_TEST_ERRORS": (
@@ -37,7 +42,11 @@ VARIABLES = {
     "ONEFLOW_PROFILE_VERBOSE": ("", "print the profiler's tables"),
 }
 
-CHOICES = {"ONEFLOW_TEST_GRAPH": ("on", "off", "all"), "ONEFLOW_TEST_ERRORS": ("class", "any", "no")}
+CHOICES = {
+    "ONEFLOW_TEST_GRAPH": ("on", "off", "all"),
+    "ONEFLOW_TEST_ERRORS": ("class", "any", "no"),
+    "ONEFLOW_TEST_LIKE": ("", "kernels", "oneflow"),
+}
 
 overrides: dict[str, str] = {}  # set by the pytest plugin and by tests
 
@@ -85,3 +94,5 @@ class Options:
     include_complex: bool = False
     check_errors: str = "class"
     verbose: bool = False
+    like: str = "kernels"
+    gradcheck: bool = False

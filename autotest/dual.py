@@ -6,15 +6,18 @@ Attributes, calls, operators, indexing and assignment act on both sides. `.pytor
 
 from __future__ import annotations
 
+import functools
 import operator
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import case as cases
-from . import profiler
+from . import profiler, source
 from .calls import at_step, call_both, record, split, split_arguments
 from .case import Step
 from .errors import Mismatch
+from .module_contract import HookCounter, compare_copies, compare_new_modules
 from .placement import in_global_scope, module_to_global
 from .printing import PLACEMENT_METHODS
 
@@ -87,7 +90,7 @@ class Dual:
             return _namespace_attribute(self, key, path)
         special = _reference_of_placement(self, key)
         try:
-            ref = getattr(self._ref, key) if special is None else special[0]
+            ref = pair.attribute_of_reference(self._ref, key) if special is None else special[0]
             cand = getattr(self._cand, key)
         except Exception as e:
             raise at_step(e, _expression(self, "{}." + key))
@@ -136,12 +139,33 @@ class Dual:
         resolved, reference_arguments, candidate_arguments = split_arguments(self._ref, args, kwargs)
         name = self._path.rpartition(".")[2]
         case = cases.current()
+        is_first_forward = False
         if isinstance(self._ref, pair.reference_module) and case is not None:
-            case.note_forward(self)
+            is_first_forward = case.note_forward(self) and pair.is_watched()
         step = Step("call", self, *resolved)
-        r, c = call_both(pair, step, self._ref, self._cand, reference_arguments, candidate_arguments, name)
+        call = functools.partial(
+            call_both, pair, step, self._ref, self._cand, reference_arguments, candidate_arguments, name
+        )
+        r, c = self._call_with_hooks(call, step) if is_first_forward else call()
         step.random = pair.drawn_from
-        return record(step, wrap(pair, r, c))
+        made_before = len(case.modules) if case is not None else 0
+        try:
+            made = wrap(pair, r, c)
+        except Mismatch as e:  # of a new module
+            raise at_step(e, step)
+        out = record(step, made)
+        if case is not None and len(case.modules) > made_before:
+            vary_module(out)
+        return out
+
+    def _call_with_hooks(self, call: Callable[[], Any], step: Step) -> Any:
+        with HookCounter(self._ref, self._cand) as hooks:
+            results = call()
+        try:
+            hooks.compare(self._pair, self._path or type(self._ref).__name__)
+        except Mismatch as e:
+            raise at_step(e, step)
+        return results
 
     # ------------------------------------------------------------------ containers and contexts
     def __iter__(self) -> Iterator[Any]:
@@ -297,11 +321,10 @@ def wrap(pair: Pair, r: Any, c: Any, path: str = "") -> Dual:
     case = cases.current()
     if case is not None and id(c) in case.module_ids:
         return out
-    missing = [k for k in r.state_dict() if k not in c.state_dict()]
-    if missing:
-        import warnings
-
-        warnings.warn(f"{pair.names[1]}'s {type(c).__name__} does not have {missing}", stacklevel=3)
+    if pair.is_watched():
+        compare_new_modules(pair, r, c)
+    else:
+        warn_of_missing_tensors(pair, r, c)
     pair.copy_state(r, c)
     if in_global_scope():
         c = module_to_global(pair, c)
@@ -311,6 +334,31 @@ def wrap(pair: Pair, r: Any, c: Any, path: str = "") -> Dual:
     return out
 
 
+def warn_of_missing_tensors(pair: Pair, r: Any, c: Any) -> None:
+    missing = [k for k in r.state_dict() if k not in c.state_dict()]
+    if missing:
+        warnings.warn(f"{pair.names[1]}'s {type(c).__name__} does not have {missing}", stacklevel=4)
+
+
+def vary_module(module: Any) -> None:
+    """Give a new module the dtype of its case; in one case of four compare copies, and use eval mode."""
+    case = cases.breaking()
+    if case is None or in_global_scope():
+        return
+    dtypes = {p.dtype for p in module._ref.parameters() if p.is_floating_point()}
+    if case.dtype is not None and {str(d) for d in dtypes} == {"torch.float32"}:
+        name = str(case.dtype).rpartition(".")[2]
+        module.to(Dual(case.pair, case.dtype, getattr(case.pair.candidate, name), name))
+    choose = source.current().live()
+    if choose.integer(0, 4) == 3:
+        module.eval()
+    if choose.integer(0, 4) == 3 and case.pair.is_watched():
+        try:
+            compare_copies(case.pair, module._ref, module._cand)
+        except Mismatch as e:
+            raise at_step(e, module._step)
+
+
 # ---------------------------------------------------------------------- operators
 def _operate(function: Callable[..., Any], name: str, *operands: Any) -> Any:
     """Apply an operator on both sides; one of the operands is a dual object."""
@@ -318,7 +366,8 @@ def _operate(function: Callable[..., Any], name: str, *operands: Any) -> Any:
     dual = next(o for o in operands if hasattr(type(o), "__dual__"))
     step = Step("op", Dual(dual._pair, function, function, name), tuple(s[0] for s in splits))
     reference, candidate = tuple(s[1] for s in splits), tuple(s[2] for s in splits)
-    r, c = call_both(dual._pair, step, function, function, (reference, {}), (candidate, {}))
+    of_reference = dual._pair.operator_of_reference(function, name)
+    r, c = call_both(dual._pair, step, of_reference, function, (reference, {}), (candidate, {}))
     step.random = dual._pair.drawn_from
     return record(step, Dual(dual._pair, r, c))
 

@@ -10,6 +10,10 @@ class Mismatch(AssertionError):
     """
 
     mode, report = "eager", ""
+    # how far the candidate is, in ULP; inf for a difference that has no size
+    distance = float("inf")
+    # {dtype: (rtol, atol)} by which the printed script sees the difference, if the usual ones hide it
+    tolerance: dict[str, tuple[float, float]] | None = None
 
     def __init__(self, check: str, message: str) -> None:
         super().__init__(f"{check}: {message}")

@@ -9,19 +9,22 @@ numbers, cannot be replayed.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import config, summary
 from .case import Case
-from .check import tensors_of
+from .check import renamed
 from .compare import compare_numbers, compare_values
 from .errors import Mismatch, OneFlowGraphBuildOrRunError
-from .pair import CandidateTensor, Module
+from .oracle import narrowest_of
+from .pair import CandidateTensor, Module, tensors_of
 from .placement import in_global_scope
 from .printing import name_of
 from .replay import NotReplayable, Replay
+from .verdict import OTHER_IMPLEMENTATION, SAME_KERNELS, Standard
 
 if TYPE_CHECKING:
     from .config import Options
@@ -42,8 +45,14 @@ def check_graph(case: Case) -> None:
         replay = Replay(case)
         if not replay.steps:
             return
+        graphs: list[Any] = []
+        run_and_compare(
+            case, replay, lambda inputs, modules: run_graph(case, replay, inputs, modules, graphs)
+        )
         summary.totals["graphs"] += 1
-        run_and_compare(case, replay, lambda inputs, modules: run_graph(case, replay, inputs, modules))
+        case.graph_outcome = "checked"
+        if not replay.random:
+            compare_second_call(case, replay, *graphs)
     except NotReplayable as e:
         summary.note_graph_refused(f"cannot be replayed: {e}")
     except Mismatch as e:
@@ -57,7 +66,9 @@ def check_graph(case: Case) -> None:
         if reason_not_replayable(case):
             return
         if is_refusal(case.pair, e):
-            summary.note_graph_refused(f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
+            refusal = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+            summary.note_graph_refused(refusal)
+            case.graph_outcome = f"refused: {refusal}"
             return
         error = OneFlowGraphBuildOrRunError(e)
         error.mode = "graph"
@@ -82,10 +93,10 @@ def reason_not_replayable(case: Case) -> str | None:
 
 
 def run_graph(
-    case: Case, replay: Replay, inputs: list[Any], modules: dict[Any, Any]
+    case: Case, replay: Replay, inputs: list[Any], modules: dict[Any, Any], graphs: list[Any]
 ) -> tuple[list[Any], list[Any]]:
     """Run the replay as one graph; return outputs and gradients, and leave in `inputs` the inputs that
-    build() wrote.
+    build() wrote. The function that calls the graph is appended to `graphs`, with its modules.
     """
 
     class ReplayGraph(case.pair.candidate.nn.Graph):  # type: ignore[misc, name-defined]
@@ -104,14 +115,55 @@ def run_graph(
 
     present: list[bool] = []
     graph = ReplayGraph()
-    with warnings.catch_warnings():
-        # build() is the harness's code, which users need not see
-        warnings.simplefilter("ignore", UserWarning)
-        outputs, gradients, inputs[:] = graph(*inputs)  # a graph does not write the caller's own tensors
+
+    def call(inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+        present.clear()
+        with warnings.catch_warnings():
+            # build() is the harness's code, which users need not see
+            warnings.simplefilter("ignore", UserWarning)
+            # a graph does not write the caller's own tensors
+            outputs, gradients, inputs[:] = graph(*inputs)
+        existing = iter(gradients)
+        marks[:] = present or marks
+        return outputs, [next(existing) if is_present else None for is_present in marks]
+
+    marks: list[bool] = []  # which leaves have a gradient; known from the call that ran build()
+    graphs.extend((call, modules))
+    results = call(inputs)
     if case.options.verbose:
         print(f"[autotest] graph:\n{getattr(graph, 'program', graph)}", flush=True)
-    existing = iter(gradients)
-    return outputs, [next(existing) if is_present else None for is_present in present]
+    return results
+
+
+def compare_second_call(
+    case: Case, replay: Replay, call: Callable[..., Any], modules: dict[int, Module]
+) -> None:
+    """Call the graph again on fresh inputs, and compare with a second eager run of the same program."""
+    eager_inputs, eager_modules, inputs = replay.fresh_inputs(), replay.fresh_modules(), replay.fresh_inputs()
+    replay(replay.fresh_inputs(), eager_modules)
+    for module in (*eager_modules.values(), *modules.values()):
+        for p in module.parameters():
+            p.grad = None
+    outputs, gradients = replay(eager_inputs, eager_modules)
+    graph_outputs, graph_gradients = call(inputs)
+    pair, options, standard = case.pair, case.options, standard_of_graph(case)
+    values = options.check_allclose
+    if len(outputs) != len(graph_outputs):
+        raise Mismatch("graph: second call, number and type of outputs", "the second call has other outputs")
+    for i, (e, g) in enumerate(zip(outputs, graph_outputs)):
+        what = f"output {i} of the second call"
+        in_graph("second call, ", lambda: compare_values(pair, e, g, what, options, NAMES, values, standard))
+    for i, (e, g) in enumerate(zip(gradients, graph_gradients)):
+        what = f"leaf {i} in the second call"
+        in_graph("second call, ", lambda: compare_gradient(pair, e, g, what, options, values, standard))
+    for key, eager in eager_modules.items():
+        theirs = dict(modules[key].named_buffers())
+        for name, b in eager.named_buffers():
+            what = f"buffer {name} after the second call"
+            in_graph(
+                "second call, ",
+                lambda: compare_values(pair, b, theirs[name], what, options, NAMES, values, standard),
+            )
 
 
 def run_and_compare(case: Case, replay: Replay, execute: Execute) -> None:
@@ -135,27 +187,35 @@ def run_and_compare(case: Case, replay: Replay, execute: Execute) -> None:
             "graph: number and type of outputs",
             f"{len(expected)} tensors in eager, {len(outputs)} in the graph",
         )
+    standard = standard_of_graph(case)
     for i, (e, g) in enumerate(zip(expected, outputs)):
-        in_graph("", lambda: compare_values(pair, e, g, f"output {i}", options, NAMES, values))
+        in_graph("", lambda: compare_values(pair, e, g, f"output {i}", options, NAMES, values, standard))
     leaves = [(name_of(s.out), s.out._cand) for s in replay.inputs if s.requires_grad]
     for dual in replay.made.values():
         leaves += [(f"parameter {n} of {name_of(dual)}", p) for n, p in dual._cand.named_parameters()]
     for (name, leaf), g in zip(leaves, gradients):
-        in_graph("", lambda: compare_gradient(pair, leaf.grad, g, name, options, values))
+        in_graph("", lambda: compare_gradient(pair, leaf.grad, g, name, options, values, standard))
     for step, x in zip(replay.inputs, inputs):
         in_graph(
             "in-place effect, ",
-            lambda: compare_values(pair, step.out._cand, x, name_of(step.out), options, NAMES, values),
+            lambda: compare_values(
+                pair, step.out._cand, x, name_of(step.out), options, NAMES, values, standard
+            ),
         )
     for key, dual in replay.made.items():
         theirs = dict(modules[key].named_buffers())
         for name, b in dual._cand.named_buffers():
+            what = f"buffer {name} of {name_of(dual)}"
             in_graph(
                 "buffers, ",
-                lambda: compare_values(
-                    pair, b, theirs[name], f"buffer {name} of {name_of(dual)}", options, NAMES, values
-                ),
+                lambda: compare_values(pair, b, theirs[name], what, options, NAMES, values, standard),
             )
+
+
+def standard_of_graph(case: Case) -> Standard:
+    """Return the standard of a graph: eager's bits from the aten backend, a tolerance from others."""
+    exact = case.pair.level == SAME_KERNELS and config.get("ONEFLOW_TEST_GRAPH_BACKEND") == "aten"
+    return Standard(OTHER_IMPLEMENTATION, None, functools.partial(narrowest_of, case), bits=exact)
 
 
 def in_graph(what: str, compare: Callable[[], None]) -> None:
@@ -163,7 +223,7 @@ def in_graph(what: str, compare: Callable[[], None]) -> None:
     try:
         compare()
     except Mismatch as e:
-        raise Mismatch(f"graph: {what}{e.check}", str(e).partition(": ")[2]) from None
+        raise renamed(e, f"graph: {what}{e.check}", str(e).partition(": ")[2]) from None
 
 
 def compare_gradient(
@@ -173,6 +233,7 @@ def compare_gradient(
     name: str,
     options: Options,
     values: bool,
+    standard: Standard,
 ) -> None:
     """Compare one gradient of eager and graph; no gradient and a gradient of zeros are equal."""
     if eager is None or graph is None:
@@ -192,4 +253,4 @@ def compare_gradient(
             " in the graph",
         )
     if values:
-        compare_numbers(a, b, f"the gradient of {name}", options, NAMES, "gradient")
+        compare_numbers(a, b, f"the gradient of {name}", options, NAMES, "gradient", standard)

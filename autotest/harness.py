@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import case as cases
-from . import config, generators, placement_generators, tensors
+from . import config, generators, placement_generators, source, tensors
 from .dual import Dual
 from .dual import GetDualObject as _dual_of
 from .generators import constant, generator, nothing, oneof, random, random_bool, random_or_nothing
@@ -68,6 +68,8 @@ def bind(
     are how messages and dual objects call the two sides. `to_candidate` and `to_numpy` convert tensors if
     `candidate.tensor(array)` (or `candidate.asarray(array)`) and `tensor.detach().cpu().numpy()` do not.
     `accepts_more=True` says that the candidate may run a call that the reference refuses.
+    `like="oneflow"` samples by OneFlow's defaults.
+    `level` is "same kernels" or "other implementation": how strictly the candidate is judged.
     """
     pair = Pair(reference, candidate, names, **conversions)
     samplers = _Samplers(pair)
@@ -105,7 +107,7 @@ class _Samplers:
     def random_tensor(
         self,
         ndim: Size = None,
-        dim0: Size = 1,
+        dim0: Size = tensors.DEFAULT_DIM0,
         dim1: Size = None,
         dim2: Size = None,
         dim3: Size = None,
@@ -115,13 +117,15 @@ class _Samplers:
         dtype: Any = float,
         requires_grad: bool | generator = True,
         pin_memory: bool | generator = False,
+        special: bool | generator = False,
     ) -> Dual:
         """Sample a tensor on both sides.
 
-        Sizes that are not given are sampled from 1 to 7, values from [low, high), by default [0, 1).
+        Sizes, values, dtype and strides that the test does not give are sampled. `special=True` adds inf,
+        nan, denormals and the extremes of the dtype.
         """
         sampler = tensors.random_pytorch_tensor(
-            ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, pin_memory
+            ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, pin_memory, special
         )
         return self._on_both_sides(sampler.value(), requires_grad, pin_memory)
 
@@ -163,12 +167,31 @@ class _Samplers:
         _check_size(tensor)
         if isinstance(requires_grad, generator):
             requires_grad = requires_grad.to(bool).value()
+        if requires_grad is True and cases.breaking() is not None:
+            requires_grad = source.current().live().integer(0, 10) != 9
+        strides = self._sampled_strides(tensor)
+        if strides is not None:
+            tensor = tensors.with_strides(tensor, *strides)
         if requires_grad and (tensor.is_floating_point() or tensor.is_complex()) and wants_gradients(pair):
             tensor.requires_grad_(True)
         candidate_side = pair.to_candidate(tensor, pin_memory=bool(pin_memory))
+        if strides is not None:
+            candidate_side = tensors.with_strides(candidate_side, *strides)
+            candidate_side.requires_grad_(tensor.requires_grad)
         if in_global_scope():
             candidate_side = tensor_to_global(pair, candidate_side)
-        return _dual_of(pair, "unused", tensor, candidate_side)
+        dual = _dual_of(pair, "unused", tensor, candidate_side)
+        if dual._step is not None:
+            dual._step.strides = strides
+        return dual
+
+    def _sampled_strides(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], int] | None:
+        """Sample (strides, offset) of an input; None if it stays contiguous."""
+        if cases.breaking() is None or not self._pair.shares_devices or in_global_scope():
+            return None
+        if tensor.is_pinned():
+            return None
+        return tensors.sampled_strides(tuple(tensor.shape), source.current().live())
 
 
 def _check_size(tensor: torch.Tensor) -> None:

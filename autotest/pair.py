@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+
+from . import case as cases
+from .placement import in_global_scope
+from .verdict import LEVELS, OTHER_IMPLEMENTATION, SAME_KERNELS
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +35,9 @@ class Pair:
         needs none.
     accepts_more: the candidate may run a call that the reference refuses; such a case does not count.
         Otherwise it fails.
+    level: "same kernels" if the candidate runs the reference's own kernels, "other implementation" if it has
+        others; default: the first if both libraries share one tensor class.
+    like: "kernels" samples what breaks kernels, "oneflow" samples by the defaults of OneFlow's harness.
     """
 
     def __init__(
@@ -39,6 +48,8 @@ class Pair:
         to_candidate: Callable[[torch.Tensor], CandidateTensor] | None = None,
         to_numpy: Callable[[CandidateTensor], np.ndarray] | None = None,
         accepts_more: bool = False,
+        level: str | None = None,
+        like: str = "kernels",
     ) -> None:
         self.reference, self.candidate = reference, candidate
         self.names: Names = (names[0], names[1])
@@ -50,6 +61,14 @@ class Pair:
         if to_numpy is not None:
             self.to_numpy = to_numpy  # type: ignore[method-assign, assignment]
         self.same_tensors = getattr(candidate, "Tensor", None) is reference.Tensor
+        self.level = level or (SAME_KERNELS if self.same_tensors else OTHER_IMPLEMENTATION)
+        if self.level not in LEVELS:
+            raise ValueError(
+                f"bind(level=...) must be one of {', '.join(map(repr, LEVELS))}, found {level!r}"
+            )
+        if like not in ("kernels", "oneflow"):
+            raise ValueError(f"bind(like=...) must be 'kernels' or 'oneflow', found {like!r}")
+        self.like = like
         # A conversion of the caller's may put the candidate's inputs on another device.
         self.shares_devices = self.same_tensors and to_candidate is None
         self.candidate_tensor = getattr(candidate, "Tensor", None) or type(self._convert(reference.zeros(1)))
@@ -68,6 +87,41 @@ class Pair:
 
     def is_candidate_tensor(self, x: object) -> bool:
         return isinstance(x, (self.candidate_tensor, *self._candidate_scalars))
+
+    def original_method(self, name: str) -> Callable[..., Any] | None:
+        """Return torch's own method of a name that another package replaced in the shared tensor class.
+
+        Both sides would run the replacement, and agree whatever it computes.
+        """
+        replaced = vars(self.reference_tensor).get(name) if self.same_tensors else None
+        if replaced is None:
+            return None
+        original: Any = getattr(replaced, "__oneflow_original__", None)
+        if original is None and not _is_of_torch(replaced):
+            original = getattr(self.reference_tensor.__base__, name, None)
+        return original if callable(original) else None
+
+    def attribute_of_reference(self, ref: Any, name: str) -> Any:
+        """Return an attribute of the reference's side; of a tensor, torch's own method."""
+        original = self.original_method(name) if self.is_reference_tensor(ref) else None
+        return getattr(ref, name) if original is None else types.MethodType(original, ref)
+
+    def operator_of_reference(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return an operator that calls torch's own methods of a reference tensor."""
+        if not self.same_tensors:
+            return function
+
+        def apply(*operands: Any) -> Any:
+            is_tensor = self.is_reference_tensor(operands[0])
+            if not is_tensor and not (len(operands) > 1 and self.is_reference_tensor(operands[1])):
+                return function(*operands)
+            original = self.original_method(f"__{name}__" if is_tensor else f"__r{name}__")
+            if original is None:
+                return function(*operands)
+            result = original(*(operands if is_tensor else reversed(operands)))
+            return function(*operands) if result is NotImplemented else result
+
+        return apply
 
     # ------------------------------------------------------------------ crossing over
     def to_candidate(
@@ -106,6 +160,20 @@ class Pair:
             x = getattr(x, method, lambda x=x: x)()
         return np.asarray(x)
 
+    @functools.cached_property
+    def float_dtypes(self) -> list[torch.dtype]:
+        """Return the float dtypes besides float32 that a tensor keeps on its way to the candidate."""
+        kept = []
+        for name in ("float64", "float16", "bfloat16"):
+            dtype = getattr(self.reference, name)
+            try:
+                converted = self.as_torch(self._convert(self.reference.zeros(1, dtype=dtype)))
+            except Exception:  # the candidate has no such dtype
+                continue
+            if converted.dtype == dtype:
+                kept.append(dtype)
+        return kept
+
     def copy_state(self, reference: torch.nn.Module, candidate: Module) -> None:
         """Give the candidate module the reference module's parameters and buffers."""
         state = {
@@ -134,10 +202,31 @@ class Pair:
 
     def has_moved(self, state: RandomState) -> bool:
         """Whether random numbers were taken from the stream since `state`."""
-        return state is not None and not self.reference.equal(
-            state, self.reference.default_generator.get_state()
-        )
+        return not self.is_state(state, self.random_state())
+
+    def is_state(self, state: RandomState, other: RandomState) -> bool:
+        return state is None or other is None or bool(self.reference.equal(state, other))
+
+    def is_watched(self) -> bool:
+        """Whether the promises of a call are compared besides its results."""
+        return self.same_tensors and not in_global_scope() and cases.current() is not None
 
     def rewind(self, state: RandomState) -> None:
         if state is not None:
             self.reference.default_generator.set_state(state)
+
+
+def _is_of_torch(function: Any) -> bool:
+    """Whether torch itself defines this attribute of its tensor class."""
+    return str(getattr(function, "__module__", None) or "torch").partition(".")[0] == "torch"
+
+
+def tensors_of(x: object, is_tensor: Callable[[Any], bool]) -> list[Any]:
+    """Return the tensors in x, through sequences and dicts, in order."""
+    if is_tensor(x):
+        return [x]
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)):
+        return [t for e in x for t in tensors_of(e, is_tensor)]
+    return []

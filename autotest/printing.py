@@ -197,6 +197,8 @@ class SourceWriter:
             source = (
                 f"({source} if lib is torch else {self.tensor(step.candidate_value, step.requires_grad)})"
             )
+        if step.strides is not None:
+            return f"with_strides({source}, {step.strides[0]}, {step.strides[1]})"
         return f"everywhere(lib, {source})" if step.is_global else source
 
     def _given_result(self, left: str, step: Step, line: str) -> str:

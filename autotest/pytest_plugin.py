@@ -3,6 +3,7 @@ oneflow_autotest.pytest_plugin`.
 
 --autotest-n N            valid cases per test instead of the test's own n
 --autotest-seed S         the cases of this seed
+--autotest-like NAME      kernels or oneflow: how cases are sampled
 --autotest-graph MODE     on (as the test asks), off, all
 --graph-backend NAME      backend of the graph check: aten, inductor, ...
 --autotest-errors MODE    class, any, no: how refusals of the two sides are compared
@@ -20,6 +21,7 @@ from . import config, summary
 OPTIONS = {  # option: (variable, help)
     "--autotest-n": ("ONEFLOW_TEST_N", "valid cases per autotest, instead of the test's own n"),
     "--autotest-seed": ("ONEFLOW_TEST_SEED", "seed of the sampled cases"),
+    "--autotest-like": ("ONEFLOW_TEST_LIKE", "how cases are sampled, whatever the test says"),
     "--autotest-graph": ("ONEFLOW_TEST_GRAPH", "graph check: as the test asks, never, always"),
     "--graph-backend": ("ONEFLOW_TEST_GRAPH_BACKEND", "backend of the graph check (default aten)"),
     "--autotest-errors": ("ONEFLOW_TEST_ERRORS", "how refusals of the two sides are compared"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
+from .backward import backward_candidate
 from .case import Case, DualObject, Step
-from .check import backward_candidate, tensors_of
-from .pair import CandidateTensor, Module
+from .pair import CandidateTensor, Module, tensors_of
+from .tensors import with_strides
 
 
 class NotReplayable(Exception):
@@ -17,10 +19,17 @@ class NotReplayable(Exception):
 
 
 class Replay:
-    """The steps of a case as a function of fresh inputs and module copies."""
+    """The steps of a case as a function of fresh inputs and module copies.
 
-    def __init__(self, case: Case) -> None:
+    side: "_cand" runs the candidate again, "_ref" the reference.
+    """
+
+    def __init__(self, case: Case, side: str = "_cand") -> None:
         self.case, self.pair = case, case.pair
+        self.side_of: Callable[[DualObject], Any] = operator.attrgetter(side)
+        self.is_candidate = is_candidate = side == "_cand"
+        self.module_class = case.pair.candidate_module if is_candidate else case.pair.reference_module
+        self.is_tensor = case.pair.is_candidate_tensor if is_candidate else case.pair.is_reference_tensor
         self.inputs = [s for s in case.steps if s.action == "input"]
         self.made = {id(m._cand): m for m in case.modules}
         self.steps = [s for s in case.steps if self.needs_run(s)]
@@ -39,10 +48,10 @@ class Replay:
             return True
         if step.action == "set":
             return self.assignment_needs_run(step)
-        out = step.out._cand
-        if isinstance(out, self.pair.candidate_module):
+        out = self.side_of(step.out)
+        if isinstance(out, self.module_class):
             return step.target._path in ("train", "eval") and self.forwarded_before(step)
-        tensors = tensors_of(out, self.pair.is_candidate_tensor)
+        tensors = tensors_of(out, self.is_tensor)
         if tensors:
             # a random result without a gradient keeps its recorded values
             return step.random is None or any(t.requires_grad for t in tensors)
@@ -60,17 +69,17 @@ class Replay:
         """Whether a step without a tensor result has an effect that has to run again."""
         if step.action == "op" and step.target._path in ("setitem", "delitem"):
             return True
-        if step.action == "call" and step.out._cand is None:
+        if step.action == "call" and self.side_of(step.out) is None:
             if step.target._path == "backward":
                 return True
             if step.target._path.rpartition(".")[2] not in ("train", "eval", "zero_grad", "manual_seed"):
                 raise NotReplayable(f"{step.target._path}() has an effect that is not recorded")
-        if hasattr(step.out._cand, "param_groups"):
+        if hasattr(self.side_of(step.out), "param_groups"):
             raise NotReplayable("an optimizer is stepped in the test")
         return False
 
     def is_module(self, dual: DualObject) -> bool:
-        return isinstance(dual._cand, self.pair.candidate_module)
+        return isinstance(self.side_of(dual), self.module_class)
 
     def forwarded_before(self, step: Step) -> bool:
         owner = step.target._owner
@@ -81,23 +90,43 @@ class Replay:
 
     # ------------------------------------------------------------------ fresh state
     def fresh_inputs(self) -> list[CandidateTensor]:
-        return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
+        return [self.fresh_input(s) for s in self.inputs]
+
+    def fresh_input(self, step: Step) -> CandidateTensor:
+        if step.strides is None:
+            return self.pair.to_candidate(step.value, requires_grad=bool(step.requires_grad))
+        return with_strides(step.value, *step.strides).requires_grad_(bool(step.requires_grad))
 
     def fresh_modules(self) -> dict[int, Module]:
         # in one copy, because modules may share submodules
-        copies = copy.deepcopy({key: dual._cand for key, dual in self.made.items()})
+        copies = copy.deepcopy({key: self.side_of(dual) for key, dual in self.made.items()})
         for key, module in copies.items():
             _, state, training = self.case.module_start.get(key, (0, None, None))
             if state is not None:
                 tensors = dict(module.named_parameters()) | dict(module.named_buffers())
                 for name, value in state.items():
                     if name in tensors:
-                        tensors[name].detach().copy_(value)
+                        tensors[name].detach().copy_(self.start_value(value))
                 for name, submodule in module.named_modules():
                     submodule.training = training.get(name, submodule.training)
             for p in module.parameters():
                 p.grad = None
         return copies
+
+    def attribute_of(self, owner: Any, name: str) -> Any:
+        if self.is_candidate:
+            return getattr(owner, name)
+        return self.pair.attribute_of_reference(owner, name)
+
+    def callee(self, step: Step, value: Callable[[DualObject], Any]) -> Any:
+        function = value(step.target)
+        if self.is_candidate or step.action != "op":
+            return function
+        return self.pair.operator_of_reference(function, step.target._path)
+
+    def start_value(self, value: CandidateTensor) -> Any:
+        """Return the candidate's tensor as a tensor of the side that runs."""
+        return value if self.is_tensor(value) else self.pair.as_torch(value)
 
     # ------------------------------------------------------------------ running
     def __call__(
@@ -117,9 +146,7 @@ class Replay:
         leaves = [x for x in inputs if x.requires_grad] + [
             p for m in modules.values() for p in m.parameters()
         ]
-        return [t for o in outputs for t in tensors_of(o, self.pair.is_candidate_tensor)], [
-            p.grad for p in leaves
-        ]
+        return [t for o in outputs for t in tensors_of(o, self.is_tensor)], [p.grad for p in leaves]
 
     def outputs(self) -> list[DualObject]:
         """Return the test's results; if it returned none, its last tensor."""
@@ -133,7 +160,7 @@ class Replay:
             return
         differentiable: list[CandidateTensor] = []
         for o in outputs:
-            for t in tensors_of(o, self.pair.is_candidate_tensor):
+            for t in tensors_of(o, self.is_tensor):
                 if t.requires_grad and not any(t is seen for seen in differentiable):
                     differentiable.append(t)
         if len(differentiable) != len(gradients):
@@ -147,9 +174,11 @@ class Replay:
             context = value(step.target)
             return context.__enter__() if step.action == "enter" else context.__exit__(None, None, None)
         elif step.action == "get":
-            return getattr(value(step.target), step.args[0])
+            return self.attribute_of(value(step.target), step.args[0])
         else:
-            return value(step.target)(*self.resolve(step.args, value), **self.resolve(step.kwargs, value))
+            return self.callee(step, value)(
+                *self.resolve(step.args, value), **self.resolve(step.kwargs, value)
+            )
 
     def value(self, env: dict[int, Any], modules: dict[int, Module], dual: DualObject) -> Any:
         """Return the value of a dual object in this run."""
@@ -157,13 +186,13 @@ class Replay:
         if step is not None:
             if step.number in env:
                 return env[step.number]
-            return modules.get(id(dual._cand), dual._cand)
+            return modules.get(id(dual._cand), self.side_of(dual))
         if dual._owner is not None:
             owner = attribute = self.value(env, modules, dual._owner)
             for name in dual._path.split("."):
-                attribute = getattr(attribute, name)
-            return attribute if owner is not dual._owner._cand else dual._cand
-        return dual._cand
+                attribute = self.attribute_of(attribute, name)
+            return attribute if owner is not self.side_of(dual._owner) else self.side_of(dual)
+        return self.side_of(dual)
 
     def resolve(self, x: Any, value: Callable[[DualObject], Any]) -> Any:
         if hasattr(type(x), "__dual__"):

@@ -17,15 +17,17 @@ import numpy as np
 from . import config, source, summary
 from .case import Case, Step
 from .check import check, check_results, flatten_outputs
-from .compare import DEFAULT_ATOL, DEFAULT_RTOL
 from .config import Options
+from .contract import CHECKS
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .graph_check import check_graph
 from .printing import SourceWriter
 from .report import annotate
+from .verdict import DEFAULT_ATOL, DEFAULT_RTOL, SAME_KERNELS
 
 if TYPE_CHECKING:
     import hypothesis
+    import torch
     from hypothesis.database import ExampleDatabase
 
     from .pair import Pair
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS_PER_RUN = 20  # refused cases allowed for each valid one asked for
 SEEDS = 1 << 16
+DTYPE_CHOICES = 18  # the last six are not float32
 
 
 class _Stop(unittest.SkipTest):
@@ -55,8 +58,12 @@ class _Run:
         self.valid = self.attempts = 0
         # (case, exception) of the last failing case; Hypothesis runs the smallest one last
         self.failed: tuple[Case, Exception] | None = None
+        self.first_failure: Exception | None = None
         self.first_failure_at: float | None = None
         self.refusal: Exception | None = None
+        self.graph_outcomes: list[str] = []
+        self.votes: dict[torch.dtype, int] = {}
+        self.refused_dtypes: set[torch.dtype] = set()
 
     # ------------------------------------------------------------------ one case
     def run_case(self, choices: SourceOfCase) -> None:
@@ -73,11 +80,15 @@ class _Run:
         if self.valid == 0 and self.attempts > ATTEMPTS_PER_RUN * self.n + 20:
             raise _Stop("no case is accepted")
         self.seed_everything(seed)
+        dtype = self.sampled_dtype(choices.integer(0, DTYPE_CHOICES)) if self.is_breaking else None
         case = Case(self.pair, self.options, seed, on_step=self.print_step if self.options.verbose else None)
+        case.dtype = dtype
+        case.has_second_order = self.is_breaking and choices.integer(0, 5) == 4
         try:
             self.run_and_check(case, choices)
         except PyTorchDoesNotSupportError as e:
             self.refusal = e
+            self.note_dtype(dtype, -1)
             if self.options.verbose:
                 print(f"[autotest] refused: {e}", flush=True)
             raise _Rejected from None
@@ -86,10 +97,32 @@ class _Run:
         except Exception as e:
             if type(e).__module__.startswith("hypothesis."):  # about its own drawing, not the case
                 raise
+            if self.first_failure is not None and not is_same_failure(self.first_failure, e):
+                return  # a smaller case of another difference would hide this one
             self.first_failure_at = self.first_failure_at or time.monotonic()
-            self.failed = (case, e)
+            self.first_failure, self.failed = self.first_failure or e, (case, e)
             raise
         self.valid += 1
+        self.graph_outcomes.append(case.graph_outcome)
+        self.note_dtype(dtype, 1)
+
+    @property
+    def is_breaking(self) -> bool:
+        return self.options.like != "oneflow"
+
+    def sampled_dtype(self, choice: int) -> torch.dtype | None:
+        """Return the dtype of a case: float32 (None) in two of three, or one that both sides have."""
+        dtypes = self.pair.float_dtypes if self.pair.level == SAME_KERNELS else []
+        dtype = dtypes[choice % len(dtypes)] if choice >= DTYPE_CHOICES - 6 and dtypes else None
+        return None if dtype in self.refused_dtypes else dtype
+
+    def note_dtype(self, dtype: torch.dtype | None, vote: int) -> None:
+        """Stop sampling a dtype that a test refused three times and never accepted."""
+        if dtype is None or self.first_failure is not None:
+            return
+        self.votes[dtype] = 100 if vote > 0 else self.votes.get(dtype, 0) + vote
+        if self.votes[dtype] <= -3:
+            self.refused_dtypes.add(dtype)
 
     def print_step(self, case: Case, step: Step) -> None:
         print(f"[autotest] {SourceWriter(self.pair).step(case, step)}", flush=True)
@@ -101,6 +134,8 @@ class _Run:
             except (PyTorchDoesNotSupportError, unittest.SkipTest):
                 raise
             except Exception as e:
+                if getattr(e, "check", "") in CHECKS:  # of this call alone, which may have written its inputs
+                    raise
                 try:
                     check_results(case)
                 except Mismatch as earlier:  # an earlier difference is the cause
@@ -138,8 +173,19 @@ class _Run:
             self.report(e, seed, test_id)
 
         summary.note(self.valid, self.attempts, time.monotonic() - started)
+        self.refuse_without_graphs(test_id)
         if self.options.verbose:
             print(f"[autotest] {self.f.__name__}: {self.valid} cases agree", flush=True)
+
+    def refuse_without_graphs(self, test_id: str) -> None:
+        """Raise if the candidate refused a graph of every case: the test asks for graphs, and tested none."""
+        refusals = [outcome for outcome in self.graph_outcomes if outcome.startswith("refused")]
+        if self.is_breaking and refusals and len(refusals) == len(self.graph_outcomes):
+            raise Mismatch(
+                "graph refused",
+                f"{self.pair.names[1]} refused the graph of all {self.valid} cases of {test_id}; the last one"
+                f" {refusals[-1]}\nsay @autotest(check_graph=False) if the program cannot be a graph",
+            )
 
     def raise_nothing_accepted(self, test_id: str) -> None:
         """Raise a skip if the candidate alone runs the program, otherwise an error."""
@@ -184,6 +230,17 @@ class _Run:
         case, cause = self.failed
         flaky = any(c.__name__.startswith("Flaky") for c in type(error).__mro__)
         raise annotate(cause, case, seed, test_id, self.attempts, flaky) from cause.__cause__
+
+
+# A smaller case may be this much nearer to the float64 value. Beyond LARGE ULP, the size says nothing more.
+NEARER, LARGE = 4, 4096
+
+
+def is_same_failure(first: Exception, error: Exception) -> bool:
+    """Whether `error` is of the same check as the first failure, and about as large."""
+    if not isinstance(first, Mismatch) or not isinstance(error, Mismatch):
+        return type(first) is type(error)
+    return first.check == error.check and error.distance >= min(first.distance, LARGE) / NEARER
 
 
 class _Rejected(Exception):
@@ -278,15 +335,20 @@ def make_autotest(pair: Pair) -> Callable[..., Any]:
         atol: float | None = DEFAULT_ATOL,
         check_graph: bool | str = True,
         check_allclose: bool = True,
-        check_dtype: bool = False,
+        check_dtype: bool | None = None,
         check_grad_use_random_data: bool = True,
         include_complex: bool = False,
+        like: str | None = None,
+        gradcheck: bool = False,
     ) -> Callable[..., Any]:
         """Run the test on n sampled cases and compare the two libraries.
 
         check_graph: True also runs the program as one graph; False or "ValidatedFalse" does not.
         auto_backward: run backward from the returned tensors that require a gradient. A library without
             gradients needs False. A case that both libraries refuse is sampled again.
+        check_dtype: compare float dtypes; by default at the level "same kernels". Other dtypes always are.
+        like: "oneflow" samples by the defaults of OneFlow's harness, "kernels" what breaks kernels.
+        gradcheck: check second derivatives, numerical gradients and forward mode in each case.
         """
 
         def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -294,17 +356,21 @@ def make_autotest(pair: Pair) -> Callable[..., Any]:
             def run(*args: Any, **kwargs: Any) -> None:
                 mode = config.get("ONEFLOW_TEST_GRAPH")
                 graph = check_graph is True if mode == "on" else mode == "all"
+                sampling = config.get("ONEFLOW_TEST_LIKE") or like or pair.like
+                is_strict = pair.level == SAME_KERNELS and sampling != "oneflow"
                 options = Options(
                     auto_backward,
                     None if rtol == DEFAULT_RTOL else rtol,
                     None if atol == DEFAULT_ATOL else atol,
                     graph,
                     check_allclose,
-                    check_dtype,
+                    is_strict if check_dtype is None else check_dtype,
                     check_grad_use_random_data,
                     include_complex,
                     config.get("ONEFLOW_TEST_ERRORS"),
                     config.is_set("ONEFLOW_TEST_VERBOSE"),
+                    sampling,
+                    gradcheck,
                 )
                 _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).run()
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import config, script_parts
+from .backward import output_gradient
 from .case import Case, DualObject, Step
-from .check import holds_tensor, output_gradient, tensors_of
-from .compare import of_plain_numbers, tolerance
+from .check import holds_tensor
+from .oracle import narrowest_of
+from .pair import tensors_of
 from .printing import SourceWriter, name_of
 from .replay import Replay
 from .script_parts import GRAPH, HELPERS, MAIN
+from .verdict import narrowest, of_plain_numbers, tolerance
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +84,7 @@ def needed_helpers(case: Case, body: str, failure: BaseException | None) -> list
         "hand_over": hand_over_source(pair),
         "rtol": repr(rtol),
         "atol": repr(atol),
-        "tolerances": repr(tolerances_of(case)),
+        "tolerances": repr(tolerances_of(case) | (getattr(failure, "tolerance", None) or {})),
         "tensor_class": tensor_class(pair),
         "grad": "t.grad" if pair.has_gradients else "getattr(t, 'grad', None)",
     }
@@ -89,6 +92,8 @@ def needed_helpers(case: Case, body: str, failure: BaseException | None) -> list
     needed = conditions(case) | ({"plain"} if hasattr(failure, "failed_step") else set())
     if getattr(failure, "check", "").endswith("device"):
         needed.add("device")
+    if getattr(failure, "check", "") == "sign of zero":
+        needed.add("signs")
     for name, lines in reversed(HELPERS.items()):
         if re.search(rf"\b{name}\b", used):
             sources[name] = fill(script_parts.select(lines, needed), values)
@@ -150,7 +155,12 @@ def tolerances_of(case: Case) -> dict[str, tuple[float, float]]:
         dtypes += [pair.as_torch(t).dtype for t in tensors_of(dual._cand, pair.is_candidate_tensor)]
     for module in case.modules:
         dtypes += [t.dtype for t in (*module._ref.parameters(), *module._ref.buffers())]
-    return {str(d): tolerance(d, case.options.rtol, case.options.atol) for d in dict.fromkeys(dtypes)}
+    options, tolerances, on_the_way = case.options, {}, narrowest_of(case)
+    for dtype in dict.fromkeys(dtypes):
+        is_float = dtype.is_floating_point or dtype.is_complex
+        unit = narrowest([dtype, on_the_way]) if is_float and on_the_way is not None else None
+        tolerances[str(dtype)] = tolerance(unit or dtype, options.rtol, options.atol)
+    return tolerances
 
 
 def tensor_class(pair: Pair) -> str:
@@ -192,18 +202,103 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     steps, last = list(case.steps), getattr(failure, "failed_step", None)
     if last is not None:
         steps.insert(last.number, last)
-    returned = returned_values(case, writer, failed=last)
-    body = [line for step in steps for line in writer.step(case, step).split("\n")]
-    if any(step.random is not None for step in steps):
+    is_second_order = getattr(failure, "check", "") == "second derivative"
+    returned = returned_values(case, writer, last, is_second_order)
+    promise, check = PROMISES.get(getattr(failure, "check", "")), getattr(failure, "check", "")
+    if last is not None and promise is not None:
+        before, after = promise_lines(writer, last, check)
+        returned["promises"] = "promises"
+    else:
+        before, after = [], []
+    body = []
+    for step in steps:
+        body += before if step is last else []
+        body += writer.step(case, step).split("\n")
+        body += after if step is last else []
+    if any(step.random is not None for step in steps) or check in SEEDED:
         body.insert(0, f"torch.manual_seed({case.seed})")
     pairs = ", ".join(f"{name!r}: {source}" for name, source in returned.items())
     program = "\n".join(["def program(lib):", *(f"    {line}" for line in body), f"    return {{{pairs}}}\n"])
     can_raise = last is not None or getattr(failure, "check", "") in ("one side raised", "class of error")
-    main = main_source(returned, can_raise, compares_settings=getattr(failure, "check", "") == "settings")
+    main = main_source(returned, can_raise, compares_settings=check == "settings")
+    if check == "second derivative":
+        main = [second_order_source(case, writer)]
     return [program, *backward_source(case, writer), *main]
 
 
-def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> dict[str, str]:
+def second_order_source(case: Case, writer: SourceWriter) -> str:
+    """Return the end of the script that compares second derivatives."""
+    weights = ", ".join(
+        writer.tensor(output_gradient(case, r, i))
+        for i, r in enumerate(
+            distinct(t for d in case.outputs for _, t in tensor_paths("", d._ref, case.pair))
+        )
+    )
+    return fill(script_parts.SECOND_ORDER, {"weights": weights}).strip("\n") + "\n"
+
+
+def distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors that require a gradient, each once."""
+    found: list[torch.Tensor] = []
+    for t in tensors:
+        if t.requires_grad and not any(t is u for u in found):
+            found.append(t)
+    return found
+
+
+# check of the contract: the expression that both libraries must agree on
+PROMISES = {
+    "identity": "[[t is a for a in arguments] for t in tensors_of(last)]",
+    "inputs written": "[t._version != v for t, v in zip(arguments, versions)]",
+    "gradient": "[(t.requires_grad, t.is_leaf) for t in tensors_of(last)]",
+    "kind of result": "kind_of(last)",
+    "aliasing": "[[t.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() for a in arguments]"
+    " for t in tensors_of(last)]",
+    "strides": "[[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in tensors_of(last)]",
+    "module": "module_facts(last)",
+    "initial values": "{k: v.tolist() for k, v in last.state_dict().items()}",
+    "random stream": "torch.get_rng_state().tolist()",
+    "second call": "[(bool((t == u).logical_or(t != t).all()), t.data_ptr() == u.data_ptr())"
+    " for t, u in zip(tensors_of(last), tensors_of(again))]",
+}
+
+
+SEEDED = ("random stream", "second call", "initial values")
+
+
+def promise_lines(writer: SourceWriter, step: Step, check: str) -> tuple[list[str], list[str]]:
+    """Return the lines before and after the failing step, which keep what this check compares."""
+    before, promise = [], PROMISES[check]
+    if "arguments" in promise:
+        owner = getattr(step.target, "_owner", None)
+        operands = [writer.value(a) for a in (owner, *step.args, *step.kwargs.values()) if is_shown(a)]
+        before.append(f"arguments = tensors_of([{', '.join(operands)}])")
+    if "versions" in promise:
+        before.append("versions = [t._version for t in arguments]")
+    after = [f"promises = {promise}"]
+    if check == "second call":
+        before.append("state = torch.get_rng_state()")
+        call = writer.step(None, step).removeprefix("last = ")
+        after = ["torch.set_rng_state(state)", f"again = {call}", *after]
+    return before, after
+
+
+def is_shown(x: Any) -> bool:
+    """Whether an argument may hold tensors."""
+    return hasattr(type(x), "__dual__") or isinstance(x, (tuple, list, dict))
+
+
+def leaf_sources(case: Case) -> list[str]:
+    """Return the sources of the inputs and parameters that second derivatives are taken of."""
+    leaves = [f"x{s.number}" for s in case.steps if s.action == "input" and s.requires_grad]
+    return leaves + [
+        f"{name_of(m)}.{n}" for m in case.modules for n, p in m._ref.named_parameters() if p.requires_grad
+    ]
+
+
+def returned_values(
+    case: Case, writer: SourceWriter, failed: Step | None, is_second_order: bool = False
+) -> dict[str, str]:
     """Return {key: source} of what program() returns; a key that nobody compares is left out."""
     compared = {
         **{name_of(d): writer.dual(d) for d in compared_duals(case) if d._step is not None},
@@ -214,6 +309,11 @@ def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> di
     ):
         compared["last"] = "last"
     returned = {"results": "{" + ", ".join(f"{k!r}: {v}" for k, v in compared.items()) + "}"}
+    if is_second_order:
+        outputs = ", ".join(writer.dual(d) for d in case.outputs)
+        returned["outputs"] = f"tensors_of([{outputs}])"
+        returned["inputs"] = f"[{', '.join(leaf_sources(case))}]"
+        return returned
     if differentiable_outputs(case):
         returned["outputs"] = "[" + ", ".join(source for source, _ in differentiable_outputs(case)) + "]"
     if wrongly_differentiable := wrongly_differentiable_outputs(case):
@@ -297,7 +397,9 @@ def main_source(returned: dict[str, str], can_raise: bool, compares_settings: bo
     sections = []
     if compares_settings:
         sections.append("settings_after_backward" if "outputs" in returned else "settings")
-    sections += ["raised" if can_raise else "returned", "results"]
+    sections += ["raised" if can_raise else "returned"]
+    sections += ["promises"] if "promises" in returned else []
+    sections.append("results")
     if "constants" in returned:
         sections.append("constants")
     if "outputs" in returned:

@@ -37,6 +37,40 @@ def everywhere(lib, x):
         return x.to_global(placement=placement, sbp=[sbp])
     return x.detach().to_global(placement=placement, sbp=sbp).detach().requires_grad_(x.requires_grad)
 ''',
+    "with_strides": '''
+def with_strides(t, strides, offset):
+    """Return a copy with these strides; along a stride of 0 it repeats the first element."""
+    size = 1 + offset + sum((n - 1) * s for n, s in zip(t.shape, strides))
+    first, shape = t.detach(), t.shape
+    for dim, stride in enumerate(strides):
+        first = first if stride else first.narrow(dim, 0, 1)
+    memory = first.new_zeros(size)
+    memory.as_strided(first.shape, strides, offset).copy_(first)
+    return memory.as_strided(shape, strides, offset).requires_grad_(t.requires_grad)
+''',
+    "settings": '''
+def settings():
+    """Return the settings of the process."""
+    return (
+        torch.is_grad_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_device(),
+        np.random.get_state()[1].tolist() + [np.random.get_state()[2]],
+    )
+''',
+    "restore": """
+def restore(before):
+    torch.set_grad_enabled(before[0])
+    torch.set_default_dtype(before[1])
+    torch.set_num_threads(before[2])
+    torch.use_deterministic_algorithms(before[3])
+    torch.set_default_device(None)
+    np.random.seed(0)
+""",
     "tensors_of": """
 def tensors_of(x):
     if isinstance(x, <tensor_class>):
@@ -50,6 +84,28 @@ def run_backward(lib, outputs, gradients):
     gradients = [g.to(device=t.device, dtype=t.dtype) for g, t in zip(gradients, outputs)]
     lib.autograd.backward(outputs, gradients)
 """,
+    "kind_of": '''
+def kind_of(x):
+    """Return what a result is, besides its values."""
+    if isinstance(x, torch.Tensor):
+        return "tensor", getattr(x, "_is_param", False), x.is_inference(), str(x.layout)
+    if isinstance(x, (tuple, list)):
+        fields = getattr(x, "_fields", None) or getattr(x, "n_fields", None)
+        return "list" if isinstance(x, list) else "tuple", fields, [kind_of(e) for e in x]
+    return ["dict", *map(kind_of, x.values())] if isinstance(x, dict) else None
+''',
+    "module_facts": '''
+def module_facts(module):
+    """Return the names of a module's tensors with shape, dtype and requires_grad, and what a copy shares."""
+    import copy
+
+    facts = []
+    for tensors in (module.state_dict(), dict(module.named_parameters()), dict(module.named_buffers())):
+        facts.append([(name, t.shape, t.dtype, t.requires_grad) for name, t in tensors.items()])
+    mine, copied = module.state_dict(), copy.deepcopy(module).state_dict()
+    facts.append([mine[name].data_ptr() == copied[name].data_ptr() for name in mine if mine[name].numel()])
+    return facts
+''',
     "to_torch": '''
 [other_tensors]<to_torch>
 
@@ -80,6 +136,9 @@ def compare_numbers(what, a, b):
     else:
         equal = torch.allclose(x, y, rtol=rtol, atol=atol, equal_nan=True)
     assert equal, f"{what} differs (rtol={rtol}, atol={atol})\\n{a}\\n{b}"
+[signs]    if x.is_floating_point():
+[signs]        other = (x == 0) & (y == 0) & (torch.signbit(x) != torch.signbit(y))
+[signs]        assert not other.any(), f"{what}: zeros with another sign\\n{a}\\n{b}"
 ''',
     "compare_tensors": """
 def compare_tensors(what, a, b):
@@ -189,22 +248,22 @@ TO_NUMPY = """def to_numpy(t):
 
 MAIN = {
     "settings": """
-default_dtype, left = torch.get_default_dtype(), []
+restore(settings())
+before, left = settings(), []
 for lib in (torch, flow):
     program(lib)
-    left.append((torch.is_grad_enabled(), torch.get_default_dtype()))
-    torch.set_grad_enabled(True)
-    torch.set_default_dtype(default_dtype)
-assert left[0] == left[1], f"the grad mode and the default dtype afterwards differ: {left}"
+    left.append(settings())
+    restore(before)
+assert left[0] == left[1], f"the settings of the process afterwards differ: {left[0][:7]} and {left[1][:7]}"
 """,
     "settings_after_backward": """
-default_dtype, left = torch.get_default_dtype(), []
+restore(settings())
+before, left = settings(), []
 for lib in (torch, flow):
     backward(lib, program(lib)["outputs"])
-    left.append((torch.is_grad_enabled(), torch.get_default_dtype()))
-    torch.set_grad_enabled(True)
-    torch.set_default_dtype(default_dtype)
-assert left[0] == left[1], f"the grad mode and the default dtype after backward() differ: {left}"
+    left.append(settings())
+    restore(before)
+assert left[0] == left[1], f"the settings after backward() differ: {left[0][:7]} and {left[1][:7]}"
 """,
     "returned": "a, b = program(torch), program(flow)",
     "raised": """
@@ -216,6 +275,9 @@ if compare_errors(error_a, error_b):
     "results": """
 for name in a["results"]:
     compare(name, a["results"][name], b["results"][name])
+""",
+    "promises": """
+assert a["promises"] == b["promises"], f"{a['promises']} and {b['promises']}"
 """,
     "constants": """
 assert not any(t.requires_grad for t in b["constants"]), "an output requires a gradient"
@@ -241,6 +303,21 @@ for name in a["modules"]:
     compare_modules(name, a["modules"][name], b["modules"][name])
 """,
 }
+
+SECOND_ORDER = """
+def second_derivatives(returned):
+    outputs, inputs = returned["outputs"], returned["inputs"]
+    outputs = [t for i, t in enumerate(outputs) if t.requires_grad and not any(t is u for u in outputs[:i])]
+    first = torch.autograd.grad(outputs, inputs, [<weights>], create_graph=True, allow_unused=True)
+    total = [(g * (i + 1)).sum() for i, g in enumerate(first) if g is not None and g.requires_grad]
+    return torch.autograd.grad(total, inputs, allow_unused=True) if total else [None] * len(inputs)
+
+
+a, b = second_derivatives(program(torch)), second_derivatives(program(flow))
+for i, (x, y) in enumerate(zip(a, b)):
+    compare_gradients(f"the second derivative of input {i}", x, y)
+print("no difference")
+"""
 
 GRAPH = '''
 class Program(flow.nn.Graph):

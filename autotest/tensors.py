@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import case as cases
 from . import config, source
-from .generators import generator, pack, py_tuple, random
+from .generators import constant, generator, pack, py_tuple, random
+from .verdict import SAME_KERNELS
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 Size = int | generator | None  # None: sampled
 Bound = float | generator | None
+# OneFlow's default for dim0 is 1. Without like="oneflow", one size is sampled for all tensors of a case.
+DEFAULT_DIM0 = constant(1)
+LONG = 33  # one more than the numbers of a vector register of 4 x 8 floats
 
 
 def fill(shape: tuple[int, ...], low: float, high: float, seed: int, dtype: type = float) -> np.ndarray:
@@ -73,14 +78,19 @@ def torch_dtype_of(dtype: object) -> tuple[type, torch.dtype]:
 
 
 class random_pytorch_tensor(generator):
-    """A torch tensor; missing sizes are sampled from 1 to 7, `ndim` from 1 to 5, values from [low, high) =
-    [0, 1).
+    """A torch tensor whose missing sizes, values and dtype are sampled.
+
+    In a case of like="oneflow", and outside a case, missing sizes are 1 to 7, dim0 is 1, values are [0, 1)
+    and float32. Otherwise sizes may be 0 and 33, a missing ndim may be 0, and values without bounds are of
+    any sign and size, with ties, ones and both zeros. Float tensors have the dtype of the case. A candidate
+    that is another implementation gets no size of 0 and no dtype but float32 unless the test asks for it.
+    special: some elements are inf, nan, denormal or the largest number of the dtype.
     """
 
     def __init__(
         self,
         ndim: Size = None,
-        dim0: Size = 1,
+        dim0: Size = DEFAULT_DIM0,
         dim1: Size = None,
         dim2: Size = None,
         dim3: Size = None,
@@ -89,41 +99,177 @@ class random_pytorch_tensor(generator):
         high: Bound = None,
         dtype: Any = float,
         pin_memory: bool | generator = False,
+        special: bool | generator = False,
     ) -> None:
+        self.has_free_form = ndim is None and all(d is None for d in (dim1, dim2, dim3, dim4))
+        self.has_default_dim0 = dim0 is DEFAULT_DIM0
         self.ndim = pack(random(1, 6) if ndim is None else ndim).to(int)
         self.dims = [None if d is None else pack(d).to(int) for d in (dim0, dim1, dim2, dim3, dim4)]
-        self.dtype, self.pin_memory = pack(dtype), pack(pin_memory)
+        self.dtype, self.pin_memory, self.special = pack(dtype), pack(pin_memory), pack(special).to(bool)
         self.low, self.high = pack(low).to(float), pack(high).to(float)
-        super().__init__([self.ndim, *self.dims, self.low, self.high, self.dtype, self.pin_memory])
+        super().__init__(
+            [self.ndim, *self.dims, self.low, self.high, self.dtype, self.pin_memory, self.special]
+        )
 
     def shape(self) -> py_tuple:
         """Sample the sizes."""
+        case = cases.breaking()
+        if case is not None and self.has_free_form and self.has_default_dim0:
+            if self.choose.integer(0, 12) == 11:
+                return ()
         ndim = int(self.ndim.value())
-        drawn = [None if d is None else d.value() for d in self.dims[:ndim]]
+        dims = [None, *self.dims[1:]] if case is not None and self.has_default_dim0 else self.dims
+        drawn = [None if d is None else d.value() for d in dims[:ndim]]
         drawn += [None] * (ndim - len(drawn))
-        return py_tuple(self.choose.integer(1, 8) if d is None else int(d) for d in drawn)
+        if case is None:
+            return py_tuple(self.choose.integer(1, 8) if d is None else int(d) for d in drawn)
+        if drawn and drawn[0] is None and self.has_default_dim0:
+            case.batch = self._size(ndim) if case.batch is None else case.batch
+            drawn[0] = case.batch
+        return py_tuple(self._size(ndim) if d is None else int(d) for d in drawn)
+
+    def _size(self, ndim: int) -> int:
+        """Sample one size: 0 and, of few dimensions, more than a vector among them."""
+        unusual = self.choose.integer(0, 24)
+        case = cases.current()
+        if unusual == 22 and case is not None and case.pair.level == SAME_KERNELS:
+            return 0
+        if unusual == 23 and ndim <= 2:
+            return LONG
+        return self.choose.integer(1, 8)
 
     def _calc_value(self) -> torch.Tensor:
         import torch
 
         shape = self.shape()
+        case = cases.breaking()
         python_type, dtype = torch_dtype_of(self.dtype.value())
+        if case is not None and case.dtype is not None and self.dtype.value() is float:
+            dtype = case.dtype
         low, high = self.low.value(), self.high.value()
+        is_free = case is not None and low is None and high is None and python_type is not bool
         low = 0 if low is None else low
         high = (2 if python_type is bool else low + 1 if low >= 1 else 1) if high is None else high
-        seed = self.choose.content_seed()
+        spread = self.choose.integer(0, SPREADS) if case is not None else 0
+        if case is not None and self.choose.integer(0, 6) == 0:
+            seed = self.choose.integer(0, source.SIMPLE)
+        else:
+            seed = self.choose.content_seed()
         if python_type in (float, complex) and high < low:
             raise ValueError(f"random_tensor: values are low <= x < high, found low={low} and high={high}")
         if python_type is complex:
             array = fill(shape, low, high, seed) + 1j * fill(shape, low, high, seed ^ 1)
         elif python_type is float:
-            array = fill(shape, low, high, seed)
+            array = varied(shape, low, high, seed, spread, is_free)
         else:
+            if is_free:
+                low, high = (0, 1, -4, -4)[spread % 4], (5, 2, 5, 5)[spread % 4]
             array = fill(shape, int(low), max(int(high), int(low) + 1), seed, int)
         tensor = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
         if tensor.dim() != len(shape):
             tensor = tensor.reshape(shape)
+        if self.special.value():
+            put_special_values(tensor, seed)
         return tensor.pin_memory() if self.pin_memory.value() and torch.cuda.is_available() else tensor
+
+
+SPREADS = 8  # how the values of a tensor are spread, see `varied`
+
+
+def varied(
+    shape: tuple[int, ...], low: float, high: float, seed: int, spread: int, is_free: bool
+) -> np.ndarray:
+    """Return float values for a seed: within the bounds, or without bounds spread in one of several ways.
+
+    Without bounds: 0 is [0, 1), then [-2, 2) and [-8, 8), halves between -3 and 3 with both zeros, and
+    magnitudes from 1e-4 to 1e3. With bounds, one spread in eight gives ties.
+    """
+    if not is_free:
+        array = fill(shape, low, high, seed)
+        if spread < SPREADS - 1 or high <= low or seed < source.SIMPLE:
+            return array
+        return low + np.floor((array - low) / (high - low) * 4) * (high - low) / 4
+    if seed < source.SIMPLE:
+        return fill(shape, 0 if spread < 4 else -1.5, 1.5, seed)
+    rng = np.random.default_rng(seed)
+    if spread < 4:
+        low, high = ((0, 1), (-2, 2), (-2, 2), (-8, 8))[spread]
+        return rng.uniform(low, high, size=shape)
+    signs = rng.choice([-1.0, 1.0], size=shape)
+    if spread < 6:
+        return signs * rng.integers(0, 7, size=shape) / 2
+    return signs * 10 ** rng.uniform(-4, 3, size=shape) * (rng.uniform(size=shape) > 0.1)
+
+
+def put_special_values(tensor: torch.Tensor, seed: int) -> None:
+    """Write inf, nan, zeros, denormals and the extremes of the dtype into about half of the elements."""
+    import torch
+
+    if tensor.numel() == 0 or tensor.dtype == torch.bool or tensor.is_complex():
+        return
+    if tensor.is_floating_point():
+        info = torch.finfo(tensor.dtype)
+        tiny = info.smallest_normal
+        values = [float("inf"), -float("inf"), float("nan"), -0.0, tiny, -tiny / 4, info.max, info.min]
+    else:
+        limits = torch.iinfo(tensor.dtype)
+        values = [limits.max, limits.min, 0]
+    rng = np.random.default_rng((seed, 1))
+    flat = tensor.view(-1)
+    for i in np.flatnonzero(rng.uniform(size=tensor.numel()) < 0.5):
+        flat[int(i)] = values[int(rng.integers(0, len(values)))]
+
+
+# ---------------------------------------------------------------------- strides
+LAYOUTS = ("transposed", "sliced", "offset", "expanded", "channels last")
+
+
+def sampled_strides(shape: tuple[int, ...], choose: source.Source) -> tuple[py_tuple, int] | None:
+    """Sample (strides, offset) of a tensor; None is contiguous, every second time."""
+    choice = choose.integer(0, 2 * len(LAYOUTS)) - len(LAYOUTS)
+    if choice < 0 or not shape or 0 in shape:
+        return None
+    return strides_of(LAYOUTS[choice], shape)
+
+
+def strides_of(layout: str, shape: tuple[int, ...]) -> tuple[py_tuple, int] | None:
+    """Return (strides, offset) of a layout, or None if this shape has no such layout."""
+    dense = contiguous_strides(shape)
+    if layout == "offset":
+        return dense, 3
+    if layout == "sliced":
+        return py_tuple(2 * s for s in contiguous_strides([2 * n for n in shape])), 1
+    if layout == "expanded":
+        return (0, *dense[1:]), 0
+    if layout == "channels last" and len(shape) in (4, 5):
+        order = [0, *range(2, len(shape)), 1]
+    elif len(shape) >= 2:
+        order = [*reversed(range(len(shape)))]
+    else:
+        return None
+    strides = [0] * len(shape)
+    for dim, stride in zip(order, contiguous_strides([shape[d] for d in order])):
+        strides[dim] = stride
+    return py_tuple(strides), 0
+
+
+def contiguous_strides(shape: Sequence[int]) -> py_tuple:
+    strides, size = [1] * len(shape), 1
+    for dim in reversed(range(len(shape))):
+        strides[dim], size = size, size * shape[dim]
+    return py_tuple(strides)
+
+
+def with_strides(tensor: torch.Tensor, strides: py_tuple, offset: int) -> torch.Tensor:
+    """Return a copy with these strides; along a stride of 0 it repeats the first element."""
+    size = 1 + offset + sum((n - 1) * s for n, s in zip(tensor.shape, strides))
+    repeated = [dim for dim, stride in enumerate(strides) if stride == 0]
+    first = tensor.detach()
+    for dim in repeated:
+        first = first.narrow(dim, 0, 1)
+    copy = tensor.detach().new_zeros(size)
+    copy.as_strided(first.shape, strides, offset).copy_(first)
+    return copy.as_strided(tensor.shape, strides, offset)
 
 
 class choice_pytorch_tensor(generator):

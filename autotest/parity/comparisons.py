@@ -7,11 +7,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..backward import output_gradient
 from ..case import Case
-from ..check import output_gradient, tensors_of
 from ..compare import compare_values
 from ..errors import Mismatch
-from ..pair import Pair
+from ..pair import Pair, tensors_of
 from ..runner import Options
 from .arguments import copied, trained_leaves
 from .table import Failure, Refused, form_only, put

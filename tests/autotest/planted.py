@@ -14,13 +14,15 @@ class Library:
     def __init__(self, base=oneflow, **replaced):
         self._base, self._own = base, {}
         for path, value in replaced.items():
-            first, _, rest = path.replace("__", ".").partition(".")
-            if rest:
-                inner = self._own.get(first) or Library(getattr(base, first))
-                inner._own[rest] = value
-                self._own[first] = inner
-            else:
-                self._own[first] = value
+            self._replace(path.replace("__", "."), value)
+
+    def _replace(self, path, value):
+        first, _, rest = path.partition(".")
+        if rest:
+            inner = self._own.setdefault(first, Library(getattr(self._base, first)))
+            inner._replace(rest, value)
+        else:
+            self._own[first] = value
 
     def __getattr__(self, name):
         return self._own[name] if name in self._own else getattr(self._base, name)

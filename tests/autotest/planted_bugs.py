@@ -136,7 +136,7 @@ def wrong_value_of_a_large_tensor(api):
     return api.torch.relu(api.random_tensor(2, 50, 50))
 
 
-@planted("values", sort=lambda x: tuple(reversed_(x)))
+@planted("values", sort=lambda x: torch.return_types.sort(reversed_(x)))
 def wrong_order(api):
     return api.torch.sort(api.random_tensor(1, 5, low=0, high=1))[0]
 
@@ -168,12 +168,12 @@ def wrong_after_random_numbers(api):
     return api.torch.relu(x + api.torch.rand(4, 4))
 
 
-@planted("values", relu=writes_its_input)
+@planted("inputs written", relu=writes_its_input)
 def input_written(api):
     return relu_of(api)
 
 
-@planted("values", nn__Linear=WritesItsWeight)
+@planted("second call", nn__Linear=WritesItsWeight)
 def parameter_written(api):
     return linear_of(api)
 
@@ -246,7 +246,22 @@ class LosesItsBias(torch.nn.Linear):
         self.bias = None
 
 
-@planted("number and type of outputs", nn__Linear=LosesItsBias)
+@planted("module", nn__Linear=LosesItsBias)
+def a_module_without_its_bias(api):
+    return api.torch.nn.Linear(3, 2).bias
+
+
+class HidesItsBias(torch.nn.Linear):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.is_made = True
+
+    def __getattribute__(self, name):
+        is_hidden = name == "bias" and "is_made" in super().__getattribute__("__dict__")
+        return None if is_hidden else super().__getattribute__(name)
+
+
+@planted("number and type of outputs", nn__Linear=HidesItsBias)
 def none_for_a_tensor(api):
     return api.torch.nn.Linear(3, 2).bias
 
@@ -289,9 +304,9 @@ def wrong_gradient_of_a_parameter(api):
     return linear_of(api)
 
 
-@planted("gradient", split=lambda x, n: torch.split(gradient_of(torch.clone, lambda g: g * 2)(x), n))
+@planted("gradient", aminmax=lambda x: torch.aminmax(gradient_of(torch.clone, lambda g: g * 2)(x)))
 def wrong_gradient_through_several_outputs(api):
-    return api.torch.split(api.random_tensor(1, 4), 2)
+    return api.torch.aminmax(api.random_tensor(1, 4))
 
 
 @planted("one side raised", relu=GradientRaises.apply)

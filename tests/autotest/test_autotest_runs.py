@@ -115,7 +115,7 @@ def test_a_failing_example_is_replayed_first(tmp_path, monkeypatch):
 
     def relu(x):
         sizes.append(x.numel())
-        return x.relu() + (x.numel() >= 40)
+        return x.relu() + 1 if x.numel() >= 40 else x.relu()
 
     api = harness(relu=relu)
 

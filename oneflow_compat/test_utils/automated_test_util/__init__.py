@@ -13,7 +13,7 @@ except ModuleNotFoundError as e:
         f"oneflow.test_utils.automated_test_util needs {e.name!r}: pip install 'oneflow-compat[autotest]'"
     ) from e
 
-_api = _bind(_torch, sys.modules["oneflow"], names=("pytorch", "oneflow"), accepts_more=True)
+_api = _bind(_torch, sys.modules["oneflow"], names=("pytorch", "oneflow"), accepts_more=True, like="oneflow")
 globals().update({name: getattr(_api, name) for name in _PUBLIC})
 
 # rows of `_tables/deep_paths.py`, which read this module

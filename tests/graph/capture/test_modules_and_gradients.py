@@ -168,3 +168,27 @@ def test_no_learning_rates_are_written_otherwise(monkeypatch, tmp_path, mode, op
         graph.add_optimizer(flow.optim.SGD(layer.parameters(), lr=0.5))
     graph(torch.ones(1, 2))
     assert not os.listdir(tmp_path)
+
+
+# -- gradients that branch on values in eager ----------------------------------------------------------------------
+def gradient_of(x, product):
+    y = product(x)
+    (y * y).sum().backward()
+    return y, x.grad
+
+
+@pytest.mark.parametrize(
+    "product",
+    [torch.prod, lambda x: x.prod(-1), lambda x: torch.prod(x, 0, keepdim=True), lambda x: x.prod(dtype=torch.float64)],
+    ids=["full", "dim", "keepdim", "dtype"],
+)  # fmt: skip
+def test_gradient_of_a_product_has_the_bits_of_eager_with_and_without_zeros(product):
+    torch.manual_seed(1)
+    without_zeros = torch.rand(3, 5) + 0.5
+    one_zero, two_zeros = without_zeros.clone(), without_zeros.clone()
+    one_zero[0, 2] = two_zeros[0, 0] = two_zeros[1, 1] = 0
+    graph = graph_of(lambda self, x: gradient_of(x, product))
+    for values in (without_zeros, one_zero, two_zeros):
+        expected = gradient_of(values.clone().requires_grad_(), product)
+        results = graph(values.clone().requires_grad_())
+        assert all(torch.equal(a, b) for a, b in zip(expected, results, strict=True))

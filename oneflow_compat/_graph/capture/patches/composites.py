@@ -48,6 +48,7 @@ def _special_forms() -> dict[Any, Any]:
         torch.Tensor._nnz: _refuse_unknown_nnz,
         **dict.fromkeys(_OF_SINGULAR_VALUES, _singular_values_call),
         **dict.fromkeys((torch.quantile, torch.Tensor.quantile), _checked_quantile_call),
+        **dict.fromkeys((torch.prod, torch.Tensor.prod), _prod_call),
         **dict.fromkeys((torch.nanquantile, torch.Tensor.nanquantile), _checked_quantile_call),
     }
 
@@ -76,6 +77,15 @@ def _max_pool1d_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if _is_fake_without_gradient(args) and args[0].is_cpu:
         return lambda: func(*args, **kwargs).contiguous()
     return None
+
+
+def _prod_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """Return a product whose gradient takes eager's formula: torch takes another one for symbolic tensors."""
+    x: Any = args[0] if args else kwargs.get("input")
+    if type(x) is not FakeTensor or not (x.requires_grad and torch.is_grad_enabled()) or "out" in kwargs:
+        return None
+    rest = dict(zip(("dim", "keepdim"), args[1:]))
+    return lambda: _Prod.apply(x, rest | {name: a for name, a in kwargs.items() if name != "input"})  # type: ignore[no-untyped-call]
 
 
 def _affine_grid_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -173,6 +183,49 @@ class _AffineGrid(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         return torch.ops.aten.affine_grid_generator_backward(grad, *ctx.rest), None, None
+
+
+class _Prod(torch.autograd.Function):
+    """prod() whose gradient selects, as eager's prod_backward branches on zeros in the input.
+
+    Eager divides the result by the input if no element is zero. A symbolic tensor has no values, so torch
+    records the general formula, which rounds otherwise.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+        result = torch.prod(x, **options)
+        ctx.dim, ctx.keepdim = options.get("dim"), options.get("keepdim", False)
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        x, result = ctx.saved_tensors
+        values, dim = x.to(grad.dtype), ctx.dim
+        if x.dim() == 0:
+            return grad.to(x.dtype), None
+        if dim is not None and not ctx.keepdim:
+            grad, result = grad.unsqueeze(dim), result.unsqueeze(dim)
+        zeros = (values == 0).sum()
+        if dim is None:
+            flat = values.contiguous().view(-1)
+            general = _gradient_of_products(grad, flat, 0).view_as(values)
+            general = torch.where(zeros > 1, torch.zeros_like(values), general)
+        else:
+            general = _gradient_of_products(grad, values, dim)
+        return torch.where(zeros == 0, grad * (result / values).conj(), general).to(x.dtype), None
+
+
+def _gradient_of_products(grad: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return grad times the product of the other elements: torch's prod_safe_zeros_backward."""
+    size = x.shape[dim]
+    if size <= 1:
+        return grad.expand_as(x)
+    ones = torch.ones_like(x.narrow(dim, 0, 1))
+    before = torch.cat([ones, x.narrow(dim, 0, size - 1)], dim).cumprod(dim)
+    after = torch.cat([ones, x.narrow(dim, 1, size - 1).flip(dim)], dim).cumprod(dim).flip(dim)
+    return grad * (before * after).conj()
 
 
 def _without_vectors(graph: Graph, call: Any) -> Any:

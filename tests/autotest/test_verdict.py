@@ -1,0 +1,136 @@
+"""Tolerances of half types, and the verdict by the distance from the float64 value."""
+
+import pytest
+import torch
+from planted import failure, graph_class, harness, passes
+
+import oneflow_autotest
+from oneflow_autotest.verdict import OTHER_IMPLEMENTATION, ulp_of
+
+
+def other(**replaced):
+    """The harness, bound to a library with kernels of its own."""
+    library = harness(**replaced).pair.candidate
+    return oneflow_autotest.bind(torch, library, names=("pytorch", "buggy"), level=OTHER_IMPLEMENTATION)
+
+
+def in_float32(function):
+    return lambda x, *args: function(x.float(), *args).to(x.dtype)
+
+
+def sampled(api, dtype=None):
+    x = api.random_tensor(ndim=2, dim0=3, dim1=4, low=-2, high=2)
+    return x if dtype is None else x.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_kernel_that_rounds_once_passes_with_its_float32_leaf(dtype):
+    """The leaf is float32, but its gradient went through the half type."""
+    api = other(tanh=in_float32(torch.tanh), softmax=in_float32(torch.softmax))
+    passes(api, lambda api: api.torch.tanh(sampled(api, dtype)), check_graph=False, n=20)
+    passes(api, lambda api: api.torch.softmax(sampled(api, dtype), 1), check_graph=False, n=20)
+
+
+def test_a_graph_in_bfloat16_may_round_elsewhere(monkeypatch):
+    monkeypatch.setenv("ONEFLOW_TEST_GRAPH_BACKEND", "inductor")
+    api = harness(nn__Graph=graph_class(gradients=lambda g: g * (1 + 2**-8)))
+    passes(api, lambda api: sampled(api, torch.bfloat16) * 2, check_graph=True, n=3)
+
+
+def test_an_error_of_8_ulp_fails_although_it_is_inside_the_tolerance():
+    api = harness(exp=lambda x: x.exp() * (1 + 1e-6))
+    e = failure(api, lambda api: api.torch.exp(sampled(api)))
+    assert e.check == "values" and "inside rtol=0.0001" in str(e)
+    assert "ULP of float32 from the float64 value, pytorch 0" in str(e)
+
+
+def test_an_error_of_3_ulp_in_bfloat16_fails():
+    api = harness(tanh=lambda x: x.tanh() * (1 + 2**-6 + 2**-7))
+    assert failure(api, lambda api: api.torch.tanh(sampled(api, torch.bfloat16))).check == "values"
+
+
+def test_float64_computed_in_float32_fails():
+    api = harness(exp=lambda x: x.float().exp().double())
+    e = failure(api, lambda api: api.torch.exp(sampled(api, torch.float64)))
+    assert e.check == "values" and "ULP of float64" in str(e)
+
+
+def test_a_gradient_inside_the_tolerance_but_far_from_float64_fails():
+    class Exp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x.exp())
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[0] * (1 + 1e-5)
+
+    assert failure(harness(exp=Exp.apply), lambda api: api.torch.exp(sampled(api))).check == "gradient"
+
+
+def test_a_result_that_cancels_may_be_as_wrong_as_the_reference():
+    """x - mean(x) of equal features is rounding noise on both sides."""
+
+    def layer_norm(x, shape):
+        centered = x - x.sum(-1, keepdim=True) / x.shape[-1]
+        return centered / ((centered**2).mean(-1, keepdim=True) + 1e-5).sqrt()
+
+    api = other(nn__functional__layer_norm=layer_norm)
+    program = lambda api: api.torch.nn.functional.layer_norm(
+        api.random_tensor(2, 3, 4, low=1000, high=1000.001), (4,)
+    )
+    passes(api, program, check_graph=False, n=20)
+
+
+def test_another_level_passes_what_is_inside_the_tolerance():
+    naive = lambda x: x.exp() - 1
+    program = lambda api: api.torch.expm1(api.random_tensor(2, low=-0.01, high=0.01))
+    passes(other(expm1=naive), program, check_graph=False)
+    assert failure(harness(expm1=naive), program).check == "values"
+
+
+def test_a_tolerance_of_the_test_is_the_only_standard():
+    api = harness(exp=lambda x: x.exp() * (1 + 1e-6))
+    passes(api, lambda api: api.torch.exp(sampled(api)), check_graph=False, rtol=1e-5, atol=0)
+
+
+def test_infinity_and_nan_are_reported_as_differences():
+    for wrong, distance in ((float("inf"), "inf"), (float("nan"), "nan")):
+        e = failure(harness(exp=lambda x: x.exp() * wrong), lambda api: api.torch.exp(sampled(api)))
+        assert e.check == "values" and f"largest distance {distance}," in str(e)
+
+
+def test_a_level_that_does_not_exist_is_refused():
+    with pytest.raises(
+        ValueError, match="must be one of 'same kernels', 'other implementation', found 'lax'"
+    ):
+        oneflow_autotest.bind(torch, torch, level="lax")
+
+
+def test_a_unit_in_the_last_place():
+    x = torch.tensor([1.0, 1.5, 2.0, -3.0, 0.0])
+    assert ulp_of(x, torch.float32)[:4].tolist() == [2**-23, 2**-23, 2**-22, 2**-22]
+    assert ulp_of(x, torch.float32)[4] == torch.finfo(torch.float32).smallest_normal * 2**-23
+
+
+def test_shrinking_keeps_the_difference_and_does_not_end_in_rounding_noise():
+    """running_var takes the biased variance: 0.03 off, but for equal features only rounding differs."""
+
+    class BatchNorm1d(torch.nn.BatchNorm1d):
+        def forward(self, x):
+            before, out = self.running_var.clone(), super().forward(x)
+            self.running_var.data.copy_(0.9 * before + 0.1 * x.detach().var(0, unbiased=False))
+            return out
+
+    e = failure(
+        harness(nn__BatchNorm1d=BatchNorm1d),
+        lambda api: api.torch.nn.BatchNorm1d(3)(api.random_tensor(2, dim0=4, dim1=3)),
+    )
+    assert e.check == "buffers" and e.distance > 1000, str(e)[:600]
+
+
+def test_shrinking_stays_with_the_check_that_failed_first():
+    """At zero the values agree and only the gradient is wrong."""
+    e = failure(harness(tanh=lambda x: x.tanh() * 1.5), lambda api: api.torch.tanh(sampled(api)))
+    assert e.check == "values"
