@@ -32,7 +32,10 @@ def _cache_sizes() -> dict[Any, Any]:
 
 _CACHES = _cache_sizes()
 _CACHE = dis.opmap.get("CACHE")
-_BACKWARD = frozenset(code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name)
+# END_ASYNC_FOR jumps from 3.14 on, where tools see the end of a loop
+_BACKWARD = frozenset(
+    code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name or name == "END_ASYNC_FOR"
+)
 
 
 # (line, end line, column, end column) of an instruction
