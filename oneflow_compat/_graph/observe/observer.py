@@ -467,7 +467,7 @@ def closure(key):
     return generate
 
 def read(owner, generate):
-    return owner.value, name, owner.method(), list(generate(owner)), generate.__defaults__
+    return [owner.value, name, owner.method(), list(generate(owner)), generate.__defaults__]
 """
 _PROBED = {
     "value": "an attribute",
@@ -485,6 +485,8 @@ def unseen_reads() -> list[str]:
     observer, owner = Observer(lambda: True, lambda module: None), scope["Owner"]()
     owner.called, owner.yielded = 1, {"key": 1}
     with observer:
-        scope["read"](owner, scope["closure"]("key"))
+        made = scope["read"](owner, scope["closure"]("key"))
+        is_listed = id(made) in observer.ids_made_by_build()
     keys = {guard.key for guard in observer.reads.guards.values()}
-    return [description for key, description in _PROBED.items() if key not in keys]
+    unseen = [description for key, description in _PROBED.items() if key not in keys]
+    return unseen if is_listed else [*unseen, "the objects that a function makes"]

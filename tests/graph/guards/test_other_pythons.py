@@ -17,7 +17,7 @@ import oneflow as flow
 from oneflow._errors import OneFlowError
 from oneflow._graph import eager_calls
 from oneflow._graph.observe import observer, support
-from oneflow._graph.observe.guards import checkers
+from oneflow._graph.observe.guards import checkers, outliving
 from oneflow._graph.observe.instrumentation import instructions
 
 
@@ -45,6 +45,10 @@ def hide_attributes(monkeypatch):
     monkeypatch.setattr(observer.Reads, "attribute", lambda *arguments: None)
 
 
+def list_no_new_objects(monkeypatch):
+    monkeypatch.setattr(outliving.gc, "get_objects", lambda generation=None: [])
+
+
 def free_threads(monkeypatch):
     monkeypatch.setattr(support.sysconfig, "get_config_var", lambda name: 1)
 
@@ -56,6 +60,7 @@ UNKNOWN = {
     "a torch without the frame hook": (remove_hook, "frame hook of torch"),
     "a frame hook that calls nothing": (switch_hook_off, "does not show"),
     "a frame hook that shows less": (hide_attributes, "does not show an attribute"),
+    "a collector that lists no new objects": (list_no_new_objects, "the objects that a function makes"),
     "a free-threaded Python": (free_threads, "free-threaded"),
 }
 

@@ -25,7 +25,7 @@ def _cache_sizes() -> dict[Any, Any]:
     entries = getattr(opcode, "_inline_cache_entries", None)
     if entries is None:
         return {}
-    if isinstance(entries, dict):  # from 3.13 on by name
+    if hasattr(entries, "items"):  # from 3.13 on by name; a frozendict in 3.15
         return {dis.opmap[name]: size for name, size in entries.items() if name in dis.opmap}
     return {code: size for code, size in enumerate(entries) if size}
 

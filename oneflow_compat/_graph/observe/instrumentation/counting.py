@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from .bytecode import Instruction
-from .instructions import LAYOUT
+from .instructions import COMMON_CONSTANTS, LAYOUT
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ _FUNCTIONS: dict[str | int, Callable[[Any, Any], Any]] = {
 }
 
 
+# instruction that loads a constant -> function from the code and its argument to the constant
+CONSTANTS: dict[str, Callable[[CodeType, int], Any]] = {
+    "LOAD_CONST": lambda code, arg: code.co_consts[arg],
+    "LOAD_SMALL_INT": lambda code, arg: arg,
+    "LOAD_COMMON_CONSTANT": lambda code, arg: COMMON_CONSTANTS[arg],
+}
+
+
 def is_subscript(instruction: Instruction) -> bool:
     """Whether an instruction reads container[key]."""
     name = instruction.name
@@ -61,7 +69,7 @@ def counting_statement(
 ) -> CountingStatement | None:
     """Return the statement that counts, if the instruction reads its variable: constant, operator, store."""
     store = "STORE_SUBSCR" if is_subscript(instruction) else _STORES.get(instruction.name)
-    if store is None or len(following) < 3 or following[0].name not in ("LOAD_CONST", "LOAD_SMALL_INT"):
+    if store is None or len(following) < 3 or following[0].name not in CONSTANTS:
         return None
     operation, rest = following[1], following[2:]
     if operation.name.startswith("INPLACE_") or operation.name == "BINARY_OP" and operation.arg in _INPLACE:
@@ -100,13 +108,14 @@ def index_of_name(load: Instruction) -> int:
     flags = {
         "LOAD_GLOBAL": LAYOUT.global_flags,
         "LOAD_ATTR": LAYOUT.attribute_flags,
+        "IMPORT_NAME": LAYOUT.import_flags,
         "LOAD_SUPER_ATTR": 2,
     }
     return int(load.arg) >> flags.get(load.name, 0)
 
 
 def _step(code: CodeType, constant: Instruction, operation: Instruction) -> Step | None:
-    operand = constant.arg if constant.name == "LOAD_SMALL_INT" else code.co_consts[constant.arg]
+    operand = CONSTANTS[constant.name](code, constant.arg)
     kind: str | int = operation.name
     if kind == "BINARY_OP":
         kind = operation.arg % _INPLACE.start

@@ -11,6 +11,8 @@ To add a Python version:
 """
 
 import dis
+import opcode
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .bytecode import VERSION
@@ -33,6 +35,7 @@ class Layout(NamedTuple):
     has_null_keywords: bool = False  # CALL_FUNCTION_EX has keywords or NULL on top, instead of a flag
     global_flags: int = 1  # lowest bits of the argument of LOAD_GLOBAL that are flags
     attribute_flags: int = 1  # the same of LOAD_ATTR
+    import_flags: int = 0  # the same of IMPORT_NAME, which may be lazy from 3.15 on
     subscript: int | None = None  # the operator of BINARY_OP that is container[key]
     fresh: int = 0  # f_lasti of a frame that has run nothing yet
 
@@ -44,6 +47,7 @@ LAYOUTS = {
     (3, 12): Layout(fresh=-1),
     (3, 13): Layout(callable_first=True),
     (3, 14): Layout(callable_first=True, has_null_keywords=True, subscript=26),
+    (3, 15): Layout(callable_first=True, has_null_keywords=True, import_flags=2, subscript=26),
 }
 # An unknown version has no instrumented code, but this module is read there.
 LAYOUT = LAYOUTS.get(VERSION, Layout())
@@ -124,6 +128,10 @@ READS.update(  # 3.10 has an instruction for each operator
     }
 )  # fmt: skip
 
+# What LOAD_COMMON_CONSTANT loads: builtins that the compiler compares with a global name; from 3.15 on also
+# None and other constants
+COMMON_CONSTANTS: Sequence[Any] = getattr(opcode, "_common_constants", ())
+
 # A truth test after one of these tests a bool that was made just now.
 MAKES_BOOL = frozenset(["COMPARE_OP", "IS_OP", "CONTAINS_OP", "UNARY_NOT", "TO_BOOL"])
 
@@ -146,7 +154,7 @@ READS_NOTHING = frozenset(
     RETURN_CONST RETURN_GENERATOR RETURN_VALUE ROT_FOUR ROT_N ROT_THREE ROT_TWO SEND SETUP_ANNOTATIONS
     SETUP_ASYNC_WITH SETUP_CLEANUP SETUP_FINALLY SET_ADD SET_FUNCTION_ATTRIBUTE STORE_FAST
     STORE_FAST_LOAD_FAST STORE_FAST_MAYBE_NULL STORE_FAST_STORE_FAST STORE_NAME SWAP WITH_EXCEPT_START
-    YIELD_FROM YIELD_VALUE
+    TRACE_RECORD YIELD_FROM YIELD_VALUE
     """.split()
 )
 

@@ -12,8 +12,8 @@ from types import CodeType
 from typing import Any
 
 from .bytecode import VERSION, Instruction, Position, decode, rebuild
-from .counting import Step, counting_statement, index_of_name, is_subscript
-from .instructions import CONTENTS_OF_TOP, ITEM, LAYOUT, MAKES_BOOL, READS
+from .counting import CONSTANTS, Step, counting_statement, index_of_name, is_subscript
+from .instructions import COMMON_CONSTANTS, CONTENTS_OF_TOP, ITEM, LAYOUT, MAKES_BOOL, READS
 
 _LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LOAD_FAST"
 
@@ -101,7 +101,7 @@ class _Builder:
             return [*self._call_hook(following[0]), instruction]
         if name == "CALL" and (previous in ("PRECALL", "KW_NAMES") or _is_of_with(instruction, before)):
             return [instruction]
-        if name == "IS_OP" and previous == "LOAD_COMMON_CONSTANT":  # whether `all` means the builtin
+        if name == "IS_OP" and _is_question_of_compiler(before):
             return [instruction]
         if read is None or read.of_globals and not self.is_user:
             return [instruction]
@@ -205,6 +205,12 @@ class _Builder:
         return self.code.co_names[index_of_name(instruction)] if is_named else None
 
 
+def _is_question_of_compiler(before: Instruction | None) -> bool:
+    """Whether the operand of a comparison by identity is the builtin that a global name may mean: `all`."""
+    is_common = before is not None and before.name == "LOAD_COMMON_CONSTANT"
+    return before is not None and is_common and callable(COMMON_CONSTANTS[before.arg])
+
+
 def _is_of_with(call: Instruction, before: Instruction | None) -> bool:
     """Whether a call of `with` enters or leaves the context, from 3.14 on. LOAD_SPECIAL has read the object.
 
@@ -213,7 +219,7 @@ def _is_of_with(call: Instruction, before: Instruction | None) -> bool:
     if before is None or before.name == "LOAD_SPECIAL":
         return before is not None
     has_columns = call.position is not None and call.position[2] is not None
-    is_exit = "LOAD_SPECIAL" in dis.opmap and before.name == "LOAD_CONST" and call.arg == 3
+    is_exit = "LOAD_SPECIAL" in dis.opmap and before.name in CONSTANTS and call.arg == 3
     return is_exit and has_columns and before.position == call.position
 
 
