@@ -33,6 +33,7 @@ def doctor() -> list[tuple[str, str, bool]]:
 
     import oneflow
     from oneflow import _installation
+    from oneflow._graph.observe import why_unobserved
     from oneflow._upstream.versions import torch_is_before
 
     conflicts = _installation.conflicting_distributions()
@@ -70,6 +71,9 @@ def doctor() -> list[tuple[str, str, bool]]:
         )
     )
     rows.append(("custom operators", *_extension()))
+    unobserved = why_unobserved()
+    state = f"every call runs in eager mode: {unobserved}" if unobserved else "captures programs"
+    rows.append(("nn.Graph", state, unobserved is None))
     rows += _missing_names()
     rows.append(("dialect", oneflow.get_dialect(), True))
     for module, (package, use) in OPTIONAL_MODULES.items():

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from .bytecode import VERSION, Instruction
+from .bytecode import Instruction
+from .instructions import COMMON_CONSTANTS, LAYOUT
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,10 @@ class CountingStatement:
 
 _STORES = {
     "LOAD_ATTR": "STORE_ATTR",
-    "BINARY_SUBSCR": "STORE_SUBSCR",
     "LOAD_GLOBAL": "STORE_GLOBAL",
     "LOAD_DEREF": "STORE_DEREF",
 }
-_INPLACE = 13  # the first operator of BINARY_OP that is in place
+_INPLACE = range(13, 26)  # the operators of BINARY_OP that are in place
 _FUNCTIONS: dict[str | int, Callable[[Any, Any], Any]] = {
     "INPLACE_ADD": operator.add,
     "INPLACE_SUBTRACT": operator.sub,
@@ -58,21 +58,35 @@ _FUNCTIONS: dict[str | int, Callable[[Any, Any], Any]] = {
 }
 
 
+# instruction that loads a constant -> function from the code and its argument to the constant
+CONSTANTS: dict[str, Callable[[CodeType, int], Any]] = {
+    "LOAD_CONST": lambda code, arg: code.co_consts[arg],
+    "LOAD_SMALL_INT": lambda code, arg: arg,
+    "LOAD_COMMON_CONSTANT": lambda code, arg: COMMON_CONSTANTS[arg],
+}
+
+
+def is_subscript(instruction: Instruction) -> bool:
+    """Whether an instruction reads container[key]."""
+    name = instruction.name
+    return name == "BINARY_SUBSCR" or name == "BINARY_OP" and instruction.arg == LAYOUT.subscript
+
+
 def counting_statement(
     code: CodeType, instruction: Instruction, previous: Instruction | None, following: Sequence[Instruction]
 ) -> CountingStatement | None:
     """Return the statement that counts, if the instruction reads its variable: operand, operator, store."""
-    store = _STORES.get(instruction.name)
+    store = "STORE_SUBSCR" if is_subscript(instruction) else _STORES.get(instruction.name)
     if store is None:
         return None
     length = _length_of_operand(following)
     if length is None or len(following) < length + 2:
         return None
     operation, rest = following[length], following[length + 1 :]
-    is_constant = length == 1 and following[0].name in ("LOAD_CONST", "LOAD_SMALL_INT")
+    is_constant = length == 1 and following[0].name in CONSTANTS
     if _is_in_place(operation):
         rest = [each for each in rest[:3] if each.name not in ("SWAP", "ROT_TWO", "ROT_THREE")]
-    elif is_constant and operation.name.startswith("BINARY_") and operation.name != "BINARY_SUBSCR":
+    elif is_constant and operation.name.startswith("BINARY_") and not is_subscript(operation):
         rest = _after_owner(instruction, previous, rest)
     else:
         return None
@@ -88,8 +102,9 @@ def counting_statement(
 _OF_OPERANDS = frozenset(
     """
     BINARY_OP BINARY_SLICE BINARY_SUBSCR CALL CALL_FUNCTION CALL_METHOD KW_NAMES LOAD_ATTR LOAD_CONST
-    LOAD_DEREF LOAD_FAST LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_METHOD LOAD_SMALL_INT PRECALL PUSH_NULL
-    UNARY_NEGATIVE BINARY_ADD BINARY_FLOOR_DIVIDE BINARY_MULTIPLY BINARY_SUBTRACT
+    LOAD_COMMON_CONSTANT LOAD_DEREF LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW
+    LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_METHOD LOAD_SMALL_INT PRECALL PUSH_NULL UNARY_NEGATIVE
+    BINARY_ADD BINARY_FLOOR_DIVIDE BINARY_MULTIPLY BINARY_SUBTRACT
     """.split()
 )
 
@@ -101,7 +116,7 @@ def _length_of_operand(following: Sequence[Instruction]) -> int | None:
     """
     depth = 0  # of the stack above the first operand
     for index, instruction in enumerate(following):
-        is_operator = instruction.name.startswith("INPLACE_") or instruction.name.startswith("BINARY_")
+        is_operator = instruction.name.startswith(("INPLACE_", "BINARY_")) and not is_subscript(instruction)
         if is_operator and depth == 1:
             return index
         if instruction.name not in _OF_OPERANDS:
@@ -118,7 +133,7 @@ def _has_argument(instruction: Instruction) -> bool:
 
 def _is_in_place(operation: Instruction) -> bool:
     return (
-        operation.name.startswith("INPLACE_") or operation.name == "BINARY_OP" and operation.arg >= _INPLACE
+        operation.name.startswith("INPLACE_") or operation.name == "BINARY_OP" and operation.arg in _INPLACE
     )
 
 
@@ -126,7 +141,7 @@ def _after_owner(
     instruction: Instruction, previous: Instruction | None, rest: Sequence[Instruction]
 ) -> Sequence[Instruction]:
     """Skip the local variable of the owner, which is loaded again: `self.n = self.n + 1`."""
-    if instruction.name == "BINARY_SUBSCR":
+    if is_subscript(instruction):
         return ()
     if instruction.name != "LOAD_ATTR":
         return rest
@@ -135,7 +150,7 @@ def _after_owner(
 
 
 def _have_same_name(code: CodeType, load: Instruction, store: Instruction) -> bool:
-    if load.name == "BINARY_SUBSCR":  # the statement is in place, so that it stores where it reads
+    if is_subscript(load):  # the statement is in place, so that it stores where it reads
         return True
     if load.name == "LOAD_DEREF":
         return bool(load.arg == store.arg)
@@ -144,14 +159,17 @@ def _have_same_name(code: CodeType, load: Instruction, store: Instruction) -> bo
 
 def index_of_name(load: Instruction) -> int:
     """Return the index of the name that an instruction loads. The lowest bits of some arguments are flags."""
-    name, arg = load.name, int(load.arg)
-    if name == "LOAD_GLOBAL" and VERSION >= (3, 11) or name == "LOAD_ATTR" and VERSION >= (3, 12):
-        return arg >> 1
-    return arg >> 2 if name == "LOAD_SUPER_ATTR" else arg
+    flags = {
+        "LOAD_GLOBAL": LAYOUT.global_flags,
+        "LOAD_ATTR": LAYOUT.attribute_flags,
+        "IMPORT_NAME": LAYOUT.import_flags,
+        "LOAD_SUPER_ATTR": 2,
+    }
+    return int(load.arg) >> flags.get(load.name, 0)
 
 
 def _step(code: CodeType, constant: Instruction, operation: Instruction) -> Step | None:
-    operand = constant.arg if constant.name == "LOAD_SMALL_INT" else code.co_consts[constant.arg]
+    operand = CONSTANTS[constant.name](code, constant.arg)
     function = _function_of(operation)
     return Step(function, operand) if function is not None and type(operand) in (int, float) else None
 
@@ -159,5 +177,5 @@ def _step(code: CodeType, constant: Instruction, operation: Instruction) -> Step
 def _function_of(operation: Instruction) -> Callable[[Any, Any], Any] | None:
     kind: str | int = operation.name
     if kind == "BINARY_OP":
-        kind = operation.arg % _INPLACE
+        kind = operation.arg % _INPLACE.start
     return _FUNCTIONS.get(kind)
