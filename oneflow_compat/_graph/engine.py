@@ -31,6 +31,8 @@ from .capture.patches.patching import answered_in_build
 from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
+from .eager_calls import EagerCalls
+from .errors import CaptureError, UsageError
 from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_local_code, report_mode, report_repeated
@@ -63,6 +65,7 @@ class Engine:
         self.name = definition.name
         self.config = config or Config()
         self.assumptions = Assumptions()
+        self._eager = EagerCalls(definition, self.assumptions)
         self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
         # signature -> [Entry], one per outcome of guards and options
         self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()
@@ -71,13 +74,25 @@ class Engine:
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        found = self._cached(args, kwargs)
-        if found is None:
-            with held():  # a capture and its first run are one step
-                return self._run(self._agreed(None, args, kwargs, is_run=True), args, kwargs)
-        if found[0].shared is not None:
-            found = self._agreed(found, args, kwargs, is_run=True)
-        return self._run(found, args, kwargs)
+        try:
+            found = self._cached(args, kwargs)
+            if found is None:
+                if self._eager.take_this_call():
+                    return self._eager.run(self.config, args, kwargs)
+                with held():  # a capture and its first run are one step
+                    found = self._agreed(None, args, kwargs, True, self._eager.are_possible(self.config))
+                    self._eager.note_program(found[0])
+                    return self._run(found, args, kwargs)
+            if found[0].shared is not None:
+                found = self._agreed(found, args, kwargs, is_run=True)
+            return self._run(found, args, kwargs)
+        except UsageError:
+            raise
+        except CaptureError as error:
+            if not self._eager.are_possible(self.config):
+                raise
+            self._eager.note_refusal(error)
+        return self._eager.run(self.config, args, kwargs)
 
     def _run(
         self, found: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -102,7 +117,7 @@ class Engine:
                     continue
                 cached = self._cached(args, kwargs)
                 if cached is None or cached[0].shared is not None:
-                    cached = self._agreed(cached, args, kwargs, is_run=True)
+                    cached = self._agreed(cached, args, kwargs, True, self._eager.are_possible(self.config))
                 entry, values = cached
         except BaseException as error:
             assumptions.branches = before
@@ -133,15 +148,17 @@ class Engine:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         is_run: bool,
+        may_run_eagerly: bool = False,
     ) -> tuple[Entry, tuple[Any, ...]]:
         """Return what was found in the cache, or capture it.
 
         If the call involves other ranks, every rank finds the same program, or every rank raises. `is_run`:
         the entry is called next, and may compute while the ranks exchange what they found.
+        `may_run_eagerly`: an error of the capture may lead to a call in eager mode.
         """
         if found is None:
             if not several():
-                return self._capture(args, kwargs)
+                return self._capture(args, kwargs, may_run_eagerly=may_run_eagerly)
             if not self._is_shared(args, kwargs):
                 return self._capture_unshared(args, kwargs)
         try:
@@ -175,9 +192,16 @@ class Engine:
         return fitting
 
     def _capture(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], anew: bool = False
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        anew: bool = False,
+        may_run_eagerly: bool = False,
     ) -> tuple[Entry, tuple[Any, ...]]:
-        """Capture a program for this call. `anew`: even if one in the cache serves it."""
+        """Capture a program for this call.
+
+        `anew`: even if one in the cache serves it. `may_run_eagerly`: what no program follows is an error.
+        """
         with compiling:
             key, leaves = _key_and_leaves(args, kwargs)
             fitting = None if anew else self._fitting(key, leaves)
@@ -192,7 +216,7 @@ class Engine:
             else:
                 self._note_local_code(key)
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
-                entry = self._make_entry(key, args, kwargs)
+                entry = self._make_entry(key, args, kwargs, may_run_eagerly)
             return entry, entry.untested_values(leaves)
 
     def _capture_by_all(
@@ -314,9 +338,12 @@ class Engine:
     def backend(self) -> str:
         return self.config.backend or default_backend()
 
-    def _make_entry(self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+    def _make_entry(
+        self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], may_run_eagerly: bool
+    ) -> Entry:
         """Capture build() for this call, compile the program, and keep it."""
         config = self.config.resolved(self.backend)
+        config = replace(config, eager_calls=may_run_eagerly)
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
         captured = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config).captured()
@@ -331,7 +358,7 @@ class Engine:
             raise
         if entry is None:
             captured.effects.undo_capture(captured.live)
-            return self._make_entry(key, args, kwargs)
+            return self._make_entry(key, args, kwargs, may_run_eagerly)
         entry.note_arguments(args, kwargs)
         self._keep(entry, config.cache_size)
         return entry

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
-from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, raised_at
+from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, UsageError, raised_at
 from ..program.object_trees import has_objects, owners_of_leaves
 from ..program.python_values import is_constant
 from ..program.pytree import argument_names, path_text, paths, tree_flatten, with_sizes
@@ -26,6 +26,7 @@ from .values.branch_values import with_known_lengths
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
+    from ..config import Config
     from ..program.locations import Keys
     from .interfaces import CaptureInterface, LossFactor
 
@@ -93,10 +94,10 @@ def run_build(capture: CaptureInterface, flat: list[Any]) -> Results:
     config = capture.config
     optimizers = capture.definition.optimizers
     parts = config.accumulation if callable(optimizers) or optimizers else 1
-    capture.loss_factor = _loss_factor(capture, parts)
+    capture.loss_factor = loss_factor(resolve_scaler(capture.definition.grad_scaler), parts)
     if parts <= 1:
         return _once(capture, flat)
-    splits = [_split(v, parts, capture) if isinstance(v, torch.Tensor) else [v] * parts for v in flat]
+    splits = [split(v, parts) if isinstance(v, torch.Tensor) else [v] * parts for v in flat]
     results = []
     for k in range(parts):
         results.append(_once(capture, [s[k] for s in splits]))
@@ -111,7 +112,7 @@ def run_build(capture: CaptureInterface, flat: list[Any]) -> Results:
             "build() returned different structures for different micro batches",
             "Return the same structure in each call.",
         )
-    joined = [_join([r.leaves[i] for r in results]) for i in range(spec.num_leaves)]
+    joined = [join([r.leaves[i] for r in results]) for i in range(spec.num_leaves)]
     return replace(results[0], leaves=joined)
 
 
@@ -122,7 +123,7 @@ def _once(capture: CaptureInterface, flat: list[Any]) -> Results:
         capture.reads.note_twins(objects.twins(capture.argument_objects))
     args, kwargs = with_known_lengths(capture.recorder, tree)
     contents = tree_flatten((args, kwargs)) if objects is None else None
-    with autocast(capture):
+    with autocast(capture.config, (*capture.args_flat, *capture.tensors)):
         try:
             result = capture.definition.build(*args, **kwargs)
         except (RuntimeError, TypeError, AssertionError) as e:
@@ -192,21 +193,19 @@ _UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
 )
 
 
-def autocast(capture: CaptureInterface, enabled: bool = True) -> AbstractContextManager[object]:
-    config = capture.config
+def autocast(
+    config: Config, tensors: Iterable[object], enabled: bool = True
+) -> AbstractContextManager[object]:
+    """The autocast of a graph whose arguments and state are `tensors`."""
     if not config.amp:
         return contextlib.nullcontext()
-    device = (
-        "cuda"
-        if any(isinstance(v, torch.Tensor) and v.is_cuda for v in (*capture.args_flat, *capture.tensors))
-        else "cpu"
-    )
+    device = "cuda" if any(isinstance(v, torch.Tensor) and v.is_cuda for v in tensors) else "cpu"
     dtype = config.amp_dtype or (torch.float16 if device == "cuda" else torch.bfloat16)
     return torch.autocast(device, dtype=dtype, enabled=enabled)
 
 
-def _loss_factor(capture: CaptureInterface, parts: int) -> LossFactor:
-    scaler = resolve_scaler(capture.definition.grad_scaler)
+def loss_factor(scaler: Any, parts: int) -> LossFactor:
+    """Return what multiplies the gradient of a loss: the scale, over the number of micro batches."""
 
     def factor(tensor: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor | None:
         if grad is None:
@@ -220,9 +219,10 @@ def _loss_factor(capture: CaptureInterface, parts: int) -> LossFactor:
     return factor
 
 
-def _split(tensor: torch.Tensor, parts: Any, capture: CaptureInterface) -> Any:
+def split(tensor: torch.Tensor, parts: int) -> tuple[torch.Tensor, ...]:
+    """Return the micro batches of an argument."""
     if tensor.dim() == 0 or tensor.shape[0] % parts:
-        raise CaptureError(
+        raise UsageError(
             f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",
             f"With set_gradient_accumulation_steps({parts}) the first dimension of every tensor argument must"
             f" be a multiple of {parts}.",
@@ -230,7 +230,8 @@ def _split(tensor: torch.Tensor, parts: Any, capture: CaptureInterface) -> Any:
     return tensor.chunk(parts, dim=0)
 
 
-def _join(values: Any) -> Any:
+def join(values: tuple[Any, ...] | list[Any]) -> Any:
+    """Return the result of a call from those of its micro batches."""
     leading = values[0]
     if not isinstance(leading, torch.Tensor):
         return leading

@@ -56,21 +56,23 @@ __all__ = [
 ]
 
 
-def observe(build: Callable[..., Any], owner: Any, on_module: Callable[[Module], None]) -> Any:
+def observe(
+    build: Callable[..., Any], owner: Any, on_module: Callable[[Module], None], ends_capture: bool
+) -> Any:
     """Return a context in which reads of Python objects are noted.
 
     `owner` is the graph that build() belongs to, or None. `on_module(module)` is called for each module that
-    build() uses, before build() can change it.
+    build() uses, before build() can change it. `ends_capture`: what no guard follows raises.
     """
     if can_observe():
         from .observer import Observer  # not before it is known that torch has the hook
 
-        return Observer(capturing, on_module)
+        return Observer(capturing, on_module, ends_capture)
     report_fewer_guards()
     return AttributeReads(build, owner, capturing, on_module)
 
 
-def observe_steps() -> Any:
+def observe_steps(ends_capture: bool) -> Any:
     """Return a context in which reads of step() of the optimizers are noted.
 
     Its `leave_out_state(optimizers)` is called before its first use. The result is None if frames cannot be
@@ -80,7 +82,7 @@ def observe_steps() -> Any:
         return None
     from .step_observer import StepObserver  # the same
 
-    return StepObserver(capturing)
+    return StepObserver(capturing, ends_capture)
 
 
 @functools.lru_cache(None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import CaptureError, location_text
+from ..errors import CaptureError, ReadNotFollowed, location_text
 
 _INSTEAD = (
     "It is read once, at the capture, and is a constant of the program. Pass it to build() as an argument, or"
@@ -34,6 +34,14 @@ def report_fewer_guards() -> None:
         " observed, so fewer changes of Python values are followed than elsewhere (docs/graph/python-state.md"
         " lists them). Use Python 3.10 to 3.13, or make a new graph after such a change.",
         stacklevel=2,
+    )
+
+
+def not_followed(site: Any, what: str) -> ReadNotFollowed:
+    """Return the error of a read that has no guard."""
+    (line,) = unfollowed_lines([(site, what)])
+    return ReadNotFollowed(
+        f"build() reads what no guard follows: {line.partition(';')[0]}", f"{_INSTEAD}.", site.code_location
     )
 
 

@@ -99,6 +99,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             grad_scaler=lambda: self._grad_scaler,
             recompute=self._recomputed,
             name=self._name,
+            unrecorded=lambda *args, **kwargs: self.build(*args, **kwargs),
             owner=self,
             writes_through=lambda: get_dialect() == "torch",
         )

@@ -86,7 +86,7 @@ def _backward(capture: CaptureInterface) -> Any:
             try:
                 # gradients have the types of the forward operators
                 with (
-                    autocast(capture, False),
+                    autocast(capture.config, (*capture.args_flat, *capture.tensors), False),
                     _formulas(recorder),
                 ):
                     factor = capture.loss_factor

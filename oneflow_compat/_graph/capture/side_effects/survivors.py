@@ -14,14 +14,14 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.utils._pytree as pytree
 
 from ...._errors import OneFlowError
 from ...._public_module import own_names
-from ...errors import location_text
+from ...errors import CaptureError, location_text
 from ...observe import Guard, sources
 from ...program.captured import Captured
 from ...program.program import roots, written_args
@@ -61,8 +61,11 @@ class LostTensor(RecordedTensor):
         return f"<{self._loss}>"
 
 
-def settle_survivors(references: Sequence[Any], name: str, captured: Captured) -> Captured:
-    """Give the survivors of a capture their values, or announce them.
+def settle_survivors(
+    references: Sequence[Any], name: str, captured: Captured, ends_capture: bool
+) -> Captured:
+    """Give the survivors of a capture their values, or announce them. `ends_capture`: raise instead, and take
+    the changes of build() back.
 
     `references` are weak references to the fake tensors of the capture. If a survivor is written in place,
     the next call needs another program, which starts from what this call leaves in it.
@@ -73,6 +76,9 @@ def settle_survivors(references: Sequence[Any], name: str, captured: Captured) -
     survivors = _not_garbage(references, expected)
     nodes = [tensor._of_node for tensor in survivors]
     lost = _give_values(survivors, captured.program)
+    held = [(t, holder) for t in lost if (holder := _holder(t, (survivors, lost))) is not None]
+    if held and ends_capture:
+        _take_back(held, captured)
     for tensor in lost:
         _announce(tensor, name, (survivors, lost))
     _guard_values([tensor for tensor in survivors if not isinstance(tensor, LostTensor)], captured)
@@ -191,6 +197,23 @@ def _announce(tensor: Any, name: str, own_lists: Any) -> None:
     tensor.__class__, tensor._loss = LostTensor, loss
     if holder is not None:
         warnings.warn(loss, stacklevel=2)
+
+
+def _take_back(held: Sequence[tuple[Any, str]], captured: Captured) -> NoReturn:
+    """Take back what build() changed, and raise: eager mode leaves the tensors where build() puts them."""
+    tensor, holder = held[0]
+    shape, location = tuple(tensor.shape), tensor._of_node.meta.get("location")
+    for kept, _ in held:
+        for cache in gc.get_referrers(kept):
+            if isinstance(cache, functools._lru_cache_wrapper):
+                cache.cache_clear()
+    captured.guards.python_values.undo_writes()
+    captured.effects.undo_capture(captured.live)
+    raise CaptureError(
+        f"build() keeps a tensor of shape {shape} in {holder}",
+        "A program fills in what build() returns, and what it keeps in attributes of modules or of graphs.",
+        location,
+    )
 
 
 def _holder(tensor: torch.Tensor, own_lists: Any) -> Any:

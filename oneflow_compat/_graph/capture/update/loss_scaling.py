@@ -5,6 +5,7 @@ backward() multiplies by the scale, and gradients are unscaled before clipping. 
 gradient changes no parameter and no optimizer state.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -52,11 +53,10 @@ def scaled(scaler: Any, grad: Any) -> Any:
     return grad * scaler._scale.to(device=grad.device)
 
 
-def unscale(update: Any) -> Any:
+def unscale(scaler: Any, optimizers: Iterable[Any]) -> Any:
     """Divide every gradient by the scale. Returns the found-inf tensor, or None for a static scale."""
-    scaler = update.scaler
     grads: list[Any] = []
-    for optimizer, _ in update.state.optimizers:
+    for optimizer in optimizers:
         for group in optimizer.param_groups:
             grads.extend(p.grad for p in group["params"] if p.grad is not None)
     dense = [g for g in grads if not g.is_sparse]
@@ -110,16 +110,21 @@ def choose(update: Any, found_inf: Any, kept: Any) -> None:
         bad = found_inf.bool()
         for tensor, old in kept:
             tensor.copy_(torch.where(bad.to(tensor.device), old, tensor.detach()))
-        if keeps_scale(scaler):
-            return
-        torch._amp_update_scale_(
-            scaler._scale,
-            scaler._growth_tracker,
-            found_inf,
-            scaler.get_growth_factor(),
-            scaler.get_backoff_factor(),
-            scaler.get_growth_interval(),
-        )
+        update_scale(scaler, found_inf)
+
+
+def update_scale(scaler: Any, found_inf: torch.Tensor) -> None:
+    """Grow or shrink the scale as GradScaler.update() does."""
+    if keeps_scale(scaler):
+        return
+    torch._amp_update_scale_(
+        scaler._scale,
+        scaler._growth_tracker,
+        found_inf,
+        scaler.get_growth_factor(),
+        scaler.get_backoff_factor(),
+        scaler.get_growth_interval(),
+    )
 
 
 def begun(update: Any, existing: Any, optimizers: Any) -> Any:

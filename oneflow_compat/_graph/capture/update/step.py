@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...._active import outside_capture
 from ...._global.zero import splitting
 from ...._ops.clip_grad import clip_grad_norm_
-from ...errors import CaptureError, UnsupportedInGraph
+from ...errors import CaptureError, UnsupportedInGraph, UsageError
 from ...program.locations import GroupOption, ModuleTensor, OptimizerState
 from ...program.nested_state import copied, restore, symbolic
 from ...program.program import roots, written_args
@@ -27,7 +27,7 @@ from .loss_scaling import begun, choose, keep_old, unscale
 from .optimizer_state import CreatedState, StateChanges, StateValue, elements_of_others
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from torch.amp import GradScaler
     from torch.optim import Optimizer
@@ -101,7 +101,8 @@ class Update(StateChanges):
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
         self._take_snapshots()
-        found_inf = unscale(self) if self.scaler is not None else None
+        optimizers = [optimizer for optimizer, _ in self.state.optimizers]
+        found_inf = unscale(self.scaler, optimizers) if self.scaler is not None else None
         self._clip(found_inf)
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._pre_materialize(index, optimizer)
@@ -139,11 +140,7 @@ class Update(StateChanges):
             self.elements_before.update(elements_of_others(optimizer.state))
 
     def _clip(self, found_inf: Any) -> None:
-        for group in (g for optimizer, _ in self.state.optimizers for g in optimizer.param_groups):
-            clip_group(group)
-            for p in group["params"]:
-                if p in external_updates and p.grad is not None:
-                    p.grad.copy_(external_updates[p](p.grad, found_inf))
+        clip_gradients((optimizer for optimizer, _ in self.state.optimizers), found_inf)
 
     def undo(self) -> None:
         """Restore optimizer state and group options, after an error and after success.
@@ -166,14 +163,14 @@ class Update(StateChanges):
             return
         named = (self.state.by_id[id(p)] for p in params)
         if self.state.modules and not any(isinstance(entry.location, ModuleTensor) for entry in named):
-            raise CaptureError(
+            raise UsageError(
                 f"optimizer {index} ({type(optimizer).__name__}) has {len(params)} parameters, and none of"
                 " them is in a module of the graph; load_state_dict(assign=True), for example, puts new"
                 " parameters into a module",
                 "Give the optimizer the parameters that the modules have now (add_param_group), or load with"
                 " assign=False.",
             )
-        raise CaptureError(
+        raise UsageError(
             f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from"
             " build()",
             "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the"
@@ -188,7 +185,7 @@ class Update(StateChanges):
                 "Step LBFGS in eager mode, or use another optimizer.",
             )
         if isinstance(self.state.optimizers[index][1], torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise CaptureError(
+            raise UsageError(
                 "ReduceLROnPlateau needs a metric in each step",
                 "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.",
             )
@@ -310,6 +307,15 @@ def _restore_attributes(optimizer: Optimizer, before: Any) -> Any:
 
 # counters that optimizers keep in param_groups: inputs from the first capture on, so no second one is needed
 _COUNTERS = {"step", "k"}
+
+
+def clip_gradients(optimizers: Iterable[Optimizer], found_inf: torch.Tensor | None) -> None:
+    """Clip the gradients of each group, and update the values that are kept outside of tensors."""
+    for group in (g for optimizer in optimizers for g in optimizer.param_groups):
+        clip_group(group)
+        for p in group["params"]:
+            if p in external_updates and p.grad is not None:
+                p.grad.copy_(external_updates[p](p.grad, found_inf))
 
 
 def clip_group(group: Any) -> None:
