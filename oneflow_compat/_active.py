@@ -16,6 +16,22 @@ def capturing() -> bool:
     return getattr(STATE, "recorder", None) is not None
 
 
+def in_build() -> bool:
+    """True while a build function runs in this thread, under capture or in eager mode."""
+    return capturing() or getattr(STATE, "builds_eagerly", False)
+
+
+@contextlib.contextmanager
+def building_eagerly() -> Iterator[None]:
+    """A build function runs in eager mode inside the block."""
+    outer = getattr(STATE, "builds_eagerly", False)
+    STATE.builds_eagerly = True
+    try:
+        yield
+    finally:
+        STATE.builds_eagerly = outer
+
+
 def is_captured_state(tensor: torch.Tensor) -> bool:
     """Whether build() runs under capture in this thread and the tensor is a parameter or buffer of the
     modules of its graph.

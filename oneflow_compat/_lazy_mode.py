@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ._active import capturing
+from ._active import in_build
 
 _lazy: list[bool] = []  # what guard() says, innermost last
 
@@ -14,7 +14,7 @@ def is_enabled() -> bool:
     """True inside guard(True), and in the build() of a graph."""
     if _lazy:
         return _lazy[-1]
-    return capturing()
+    return in_build()
 
 
 @contextlib.contextmanager

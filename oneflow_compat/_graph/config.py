@@ -38,7 +38,8 @@ class Config:
     verify: when a compiled program is compared with the captured operators: at its "first" call, "never", or
         also at each Nth call (a number).
     skipped_passes: names of passes that are left out (pass_names() in program/passes/).
-    strict: a value that build() reads and that has no guard is an error instead of a warning.
+    strict: what no program can hold is an error, and so is a value that build() reads and that has no guard.
+    eager_calls: set by the engine: what no program can hold ends the capture; the call runs in eager mode.
     check: verify the Program after the capture and after each pass.
     backend_options: keyword arguments for the backend.
     """
@@ -58,6 +59,7 @@ class Config:
     zero: int | None = None
     cache_size: int = 16
     strict: bool = False
+    eager_calls: bool = False
     check: bool = False
     verify: str | int = "first"
     skipped_passes: frozenset[str] = frozenset()

@@ -29,6 +29,7 @@ class GraphDefinition:
     grad_scaler: Any = None
     recompute: Sequence[torch.nn.Module] | Callable[[], Any] = ()
     name: str = "graph"
+    unrecorded: Callable[..., Any] | None = None  # build(), without what a front end notes for its listings
     owner: object = None  # the object whose method build() is; its attributes are state
     # whether the caller sees the writes of build() to arguments and captured tensors
     writes_through: Callable[[], bool] = lambda: True

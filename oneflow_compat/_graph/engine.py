@@ -33,9 +33,10 @@ from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
 from .eager_calls import EagerCalls
+from .errors import CaptureError, UsageError
 from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
-from .observe import report_local_code, report_mode, report_repeated, why_unobserved
+from .observe import report_local_code, report_mode, report_repeated
 from .program import passes
 from .program.object_trees import local_code_of
 from .program.pytree import tree_flatten
@@ -70,22 +71,33 @@ class Engine:
         self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()
         self._last: Entry | None = None
         self._has_dynamic = False  # whether some program serves many sizes
-        # in place of programs, where reads of build() cannot be observed
-        self.eager_calls: EagerCalls | None = None
-        if why_unobserved() is not None:
-            self.eager_calls = EagerCalls(definition, self.config, self.assumptions)
+        self.eager_calls = EagerCalls(definition, self.config, self.assumptions)
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.eager_calls is not None:
-            return self.eager_calls(args, kwargs)
-        found = self._cached(args, kwargs)
-        if found is None:
-            with held():  # a capture and its first run are one step
-                return self._run(self._agreed(None, args, kwargs, is_run=True), args, kwargs)
-        if found[0].shared is not None:
-            found = self._agreed(found, args, kwargs, is_run=True)
-        return self._run(found, args, kwargs)
+        eager = self.eager_calls
+        if eager.unobserved is not None:
+            eager.begin()
+            return eager(args, kwargs)
+        try:
+            found = self._cached(args, kwargs)
+            if found is None:
+                if eager.take_this_call():
+                    return eager(args, kwargs)
+                with held():  # a capture and its first run are one step
+                    found = self._agreed(None, args, kwargs, True, eager.are_possible())
+                    eager.note_program(found[0])
+                    return self._run(found, args, kwargs)
+            if found[0].shared is not None:
+                found = self._agreed(found, args, kwargs, is_run=True)
+            return self._run(found, args, kwargs)
+        except UsageError:
+            raise
+        except CaptureError as error:
+            if not eager.are_possible():
+                raise
+            eager.note_refusal(error)
+        return eager(args, kwargs)
 
     def _run(
         self, found: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -110,7 +122,8 @@ class Engine:
                     continue
                 cached = self._cached(args, kwargs)
                 if cached is None or cached[0].shared is not None:
-                    cached = self._agreed(cached, args, kwargs, is_run=True)
+                    may_run_eagerly = self.eager_calls.are_possible()
+                    cached = self._agreed(cached, args, kwargs, True, may_run_eagerly)
                 entry, values = cached
         except BaseException as error:
             assumptions.branches = before
@@ -128,7 +141,7 @@ class Engine:
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
-        if self.eager_calls is not None:
+        if self.eager_calls.unobserved is not None:
             raise self.eager_calls.no_program("compiling or exporting")
         found = self._cached(args, kwargs)
         if found is None or found[0].shared is not None:
@@ -143,15 +156,17 @@ class Engine:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         is_run: bool,
+        may_run_eagerly: bool = False,
     ) -> tuple[Entry, tuple[Any, ...]]:
         """Return what was found in the cache, or capture it.
 
         If the call involves other ranks, every rank finds the same program, or every rank raises. `is_run`:
         the entry is called next, and may compute while the ranks exchange what they found.
+        `may_run_eagerly`: an error of the capture may lead to a call in eager mode.
         """
         if found is None:
             if not several():
-                return self._capture(args, kwargs)
+                return self._capture(args, kwargs, may_run_eagerly=may_run_eagerly)
             if not self._is_shared(args, kwargs):
                 return self._capture_unshared(args, kwargs)
         try:
@@ -185,9 +200,16 @@ class Engine:
         return fitting
 
     def _capture(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], anew: bool = False
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        anew: bool = False,
+        may_run_eagerly: bool = False,
     ) -> tuple[Entry, tuple[Any, ...]]:
-        """Capture a program for this call. `anew`: even if one in the cache serves it."""
+        """Capture a program for this call.
+
+        `anew`: even if one in the cache serves it. `may_run_eagerly`: what no program follows is an error.
+        """
         with compiling:
             key, leaves = _key_and_leaves(args, kwargs)
             fitting = None if anew else self._fitting(key, leaves)
@@ -202,7 +224,7 @@ class Engine:
             else:
                 self._note_local_code(key)
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
-                entry = self._make_entry(key, args, kwargs)
+                entry = self._make_entry(key, args, kwargs, may_run_eagerly)
             return entry, entry.untested_values(leaves)
 
     def _capture_by_all(
@@ -324,9 +346,12 @@ class Engine:
     def backend(self) -> str:
         return self.config.backend or default_backend()
 
-    def _make_entry(self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+    def _make_entry(
+        self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], may_run_eagerly: bool
+    ) -> Entry:
         """Capture build() for this call, compile the program, and keep it."""
         config = self.config.resolved(self.backend)
+        config = replace(config, eager_calls=may_run_eagerly)
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
         attempts = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config)
@@ -348,7 +373,7 @@ class Engine:
             raise
         if entry is None:
             captured.effects.undo_capture(captured.live)
-            return self._make_entry(key, args, kwargs)
+            return self._make_entry(key, args, kwargs, may_run_eagerly)
         entry.note_arguments(args, kwargs)
         self._keep(entry, config.cache_size)
         return entry

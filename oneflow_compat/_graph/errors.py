@@ -173,6 +173,14 @@ def _is_caught_by_user(error: Exception) -> bool:
     return not is_of_python and (name.startswith("<") or not is_internal(name))
 
 
+class UsageError(CaptureError):
+    """The graph is set up in a way that has no meaning in eager mode either."""
+
+
+class ReadNotFollowed(CaptureError):
+    """build() reads what no guard can follow, or what is another thing while it is captured."""
+
+
 class UnsupportedInGraph(CaptureError, UnsupportedError):
     """Something that works in eager mode but not in a program; the message names the difference row."""
 
@@ -202,12 +210,20 @@ class Specialization:
         return f"dimension {self.dim} of the argument {self.name!r}, {location_text(self.location)}"
 
 
-class SizesNeeded(Exception):
+class CapturedAgain(Exception):
+    """Base of the signals that a capture needs something else, and is repeated."""
+
+
+class SizesNeeded(CapturedAgain):
     """A capture needs some dimensions as numbers that were to be symbols; it is repeated with the numbers."""
 
     def __init__(self, specializations: Sequence[Specialization]) -> None:
         super().__init__("; ".join(map(str, specializations)))
         self.specializations = specializations
+
+
+# After them build() runs once more in the same call, under capture or in eager mode.
+CAPTURED_AGAIN: tuple[type[Exception], ...] = (CaptureError, CapturedAgain)
 
 
 class ProgramError(OneFlowError):

@@ -62,6 +62,17 @@ def of_constant_options(error: BaseException) -> Explanation:
     return Explanation("an option of an optimizer that build() reads", reason, raised_at(error))
 
 
+def of_repeated_change(what: str | None, change: Change | None) -> Explanation:
+    """Return what build() changes in each call, so that its program serves one call."""
+    location = change.code_location if change is not None else None
+    return Explanation("build()", f"each call meets {what or 'new state of an optimizer'}", location)
+
+
+def of_eager_calls(reason: str) -> Explanation:
+    """Return why calls ran in eager mode."""
+    return Explanation("calls in eager mode", reason)
+
+
 def of_changed_options(optimizer: int, names: Iterable[str]) -> Explanation:
     """Return why options of an optimizer, which were constants of the first program, cost another one."""
     reason = "changed, which some schedules do; later programs take any value of it"

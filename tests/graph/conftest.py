@@ -18,6 +18,17 @@ def the_same_numbers_in_any_order():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def calls_need_a_program(request, monkeypatch):
+    """These tests say what a program holds, so what none holds is an error, or a warning. Tests of calls in
+    eager mode have the mark `eager_calls`.
+    """
+    if request.node.get_closest_marker("eager_calls") is None:
+        from oneflow._graph.eager_calls import EagerCalls
+
+        monkeypatch.setattr(EagerCalls, "are_possible", lambda self: False)
+
+
 @pytest.fixture
 def compilations(monkeypatch):
     """The list of regions that inductor compiled."""

@@ -117,10 +117,12 @@ class Entry:
 
         A program whose build() changed attributes serves no later call: only a capture changes them all.
         """
+        self.python_guards.undo_writes()
         self.validity.dead |= self.effects.undo_capture(self.live)
 
     def keep_changes(self) -> None:
-        """Keep the attributes that the capture changed."""
+        """Keep what the capture changed."""
+        self.python_guards.keep_writes()
         self.effects.undo.clear()
 
 

@@ -103,6 +103,7 @@ class Epilogue:
 
 
 def step_schedulers(schedulers: Iterable[Any]) -> None:
+    """Step the schedules of a graph, whose own step() is an error otherwise."""
     for scheduler in schedulers:
         optimizer = getattr(scheduler, "optimizer", scheduler)
         optimizer._schedule_of_graph = None

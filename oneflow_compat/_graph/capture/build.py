@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
-from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, raised_at
+from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, UsageError, raised_at
 from ..program.object_trees import has_objects, owners_of_leaves
 from ..program.python_values import is_constant
 from ..program.pytree import argument_names, path_text, paths, tree_flatten, with_sizes
@@ -228,7 +228,7 @@ def loss_factor(definition: GraphDefinition, parts: int) -> LossFactor:
 def split_batch(tensor: torch.Tensor, parts: int) -> Any:
     """Return the micro batches of an argument."""
     if tensor.dim() == 0 or tensor.shape[0] % parts:
-        raise CaptureError(
+        raise UsageError(
             f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",
             f"With set_gradient_accumulation_steps({parts}) the first dimension of every tensor argument must"
             f" be a multiple of {parts}.",

@@ -11,7 +11,7 @@ from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, is_global, several
 from ..._global.tensor import memory_of
 from ..._signals import second_interrupt_acts_at_once
-from ..errors import CaptureError, inside_another, no_error_is_caught
+from ..errors import CAPTURED_AGAIN, CaptureError, inside_another, no_error_is_caught
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
 from ..program.captured import Captured, Effects, Guards
 from ..program.guards.scalar_guards import guard_graph
@@ -21,7 +21,7 @@ from ..program.pytree import argument_names, tree_flatten
 from .build import check_arguments, check_results, run_build
 from .outputs import Outputs, outputs_of
 from .patches.patching import everything_undone, undone
-from .patches.random_state import warned_of_python_samples
+from .patches.random_state import python_samples
 from .patches.torch_patches import autograd_of_capture, capture_patches
 from .rank_facts import note_state, shared_calls
 from .recorder import Recorder
@@ -98,6 +98,8 @@ class Capture:
             finally:
                 self.recorder.sizes.end()
         except BaseException as error:
+            if isinstance(error, CAPTURED_AGAIN) and hasattr(self, "python_values"):
+                self.python_values.undo_writes()
             if isinstance(error, Exception):
                 settle_failed(self.recorder)
             self._release()
@@ -127,8 +129,9 @@ class Capture:
         grads = self._aside_gradients = GradientsAside(self.tensors)
         recorder.on_lift = grads.hide
         modules = self._modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
-        self.reads = observe(modules.add)
-        self.step_reads = observe_steps() if trains else None
+        ends_capture = self.config.eager_calls
+        self.reads = observe(modules.add, ends_capture)
+        self.step_reads = observe_steps(ends_capture) if trains else None
         with (
             undone(self._leave),
             torch.inference_mode(False),
@@ -253,7 +256,10 @@ class Capture:
             self.assumptions.constant_options,
             self.option_inputs,
         )
-        with warned_of_python_samples(self.definition.name, "build()"), self.options.observed():
+        with (
+            python_samples(self.definition.name, "build()", self.config.eager_calls),
+            self.options.observed(),
+        ):
             return run_build(self, flat)
 
     def _late_state(self, early: StateMap) -> StateMap:
@@ -273,7 +279,8 @@ class Capture:
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
-            with no_error_is_caught(), warned_of_python_samples(self.definition.name, f"step() of {classes}"):
+            sampler, ends_capture = f"step() of {classes}", self.config.eager_calls
+            with no_error_is_caught(), python_samples(self.definition.name, sampler, ends_capture):
                 self.update.run()
         except (KeyError, TypeError) as error:
             refuse_foreign_state(self.state, self.aside, foreign_keys_of(error, self.aside))

@@ -54,21 +54,22 @@ __all__ = [
 ]
 
 
-def observe(on_module: Callable[[Module], None]) -> Any:
+def observe(on_module: Callable[[Module], None], ends_capture: bool) -> Any:
     """Return a context in which reads of Python objects are noted.
 
     `on_module(module)` is called for each module that build() uses, before build() can change it.
+    `ends_capture`: what no guard follows raises.
     """
     from .observer import Observer  # not before it is known that torch has the hook
 
-    return Observer(capturing, on_module)
+    return Observer(capturing, on_module, ends_capture)
 
 
-def observe_steps() -> Any:
+def observe_steps(ends_capture: bool) -> Any:
     """Return a context in which reads of step() of the optimizers are noted.
 
     Its `leave_out_state(optimizers)` is called before its first use.
     """
     from .step_observer import StepObserver  # the same
 
-    return StepObserver(capturing)
+    return StepObserver(capturing, ends_capture)

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import CaptureError, location_text
+from ..errors import CaptureError, ReadNotFollowed, location_text
 
 _INSTEAD = (
     "It is read once, at the capture, and is a constant of the program. Pass it to build() as an argument, or"
@@ -20,6 +20,14 @@ def unfollowed_lines(unfollowed: Any) -> list[str]:
         location = site.code_location if site is not None else None
         lines.append(f"{expression}{what}; {location_text(location)}")
     return list(dict.fromkeys(lines))
+
+
+def not_followed(site: Any, what: str) -> ReadNotFollowed:
+    """Return the error of a read that has no guard."""
+    (line,) = unfollowed_lines([(site, what)])
+    return ReadNotFollowed(
+        f"build() reads what no guard follows: {line.partition(';')[0]}", f"{_INSTEAD}.", site.code_location
+    )
 
 
 def report_unfollowed(

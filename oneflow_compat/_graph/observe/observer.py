@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 from collections.abc import Callable, Iterable
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ..errors import CAPTURED_AGAIN
 from ..program.python_values import MISSING
 from .guards.counters import become_counter
 from .guards.outliving import MadeByBuild, guards_of_lasting, outliving
@@ -26,6 +28,7 @@ from .guards.sources import (
     OF_CAPTURE,
     SPECIAL_METHODS,
     WEAK_CONTAINERS,
+    Guard,
     contents,
     has_memory,
     hold_weakly,
@@ -39,6 +42,7 @@ from .hooks.answers import active_function_modes
 from .hooks.reads import Reads
 from .hooks.size_types import fix_size_whose_type_decides
 from .hooks.unfollowed import CLASS, IDENTITY, TEXT, calling_site, is_at, is_logging, reads_objects
+from .hooks.writes import Write, undo
 from .instrumentation.frames import observed_frames, skip_hooks
 from .instrumentation.instructions import HOOK_NAMES
 from .instrumentation.policy import (
@@ -51,8 +55,6 @@ from .instrumentation.policy import (
 
 if TYPE_CHECKING:
     from torch.nn import Module
-
-    from .guards.sources import Guard
 
 
 _TRAINING = sys.intern("training")
@@ -73,12 +75,18 @@ class Observer:
         self,
         active: Callable[..., Any],
         on_module: Callable[[Module], None],
+        ends_capture: bool,
         owner: Any = torch.nn.modules.module,
     ) -> None:
-        """`owner`: the module with the tables of hooks that apply to all objects of a kind."""
-        self.reads = Reads(active, on_module)
+        """`ends_capture`: what no guard can follow raises, and a change that no program repeats lets the
+        program serve one call. Otherwise both are reported.
+
+        `owner`: the module with the tables of hooks that apply to all objects of a kind.
+        """
+        self.reads = Reads(active, on_module, ends_capture)
         self.made_by_build: Any = None  # MadeByBuild, from the first use on
         self._caches: list[Any] = []  # objects that keep what the first call puts there
+        self._followed: set[tuple[int, Any]] = set()  # (id(dict), key) that stay as the first call left them
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
@@ -103,6 +111,8 @@ class Observer:
         # no cycle: an error of build() holds this object, and the reads hold weights
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
+            if isinstance(exc[1], CAPTURED_AGAIN):
+                undo(self.reads.writes)
             del self.reads
 
     def _keep_counters(self) -> None:
@@ -129,6 +139,8 @@ class Observer:
 
     def is_text_for_output(self, frame: Any) -> bool:
         """Whether the text that a frame asks for goes to print() or to a log, and decides nothing."""
+        if self.reads.ends_capture:
+            return False
         site = self.reads.printing_site
         return site is not None and is_at(frame, site) or is_logging(frame)
 
@@ -163,25 +175,63 @@ class Observer:
             g for g in reads.guards.values() if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
         ]
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
+        if reads.ends_capture:
+            opaque += [(write.owner, write.site, write.what, write) for write in reads.writes]
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
         objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
-        reads.guards, reads.objects, reads.opaque = {}, {}, []
+        written = {(owner, key) for access, owner, key in reads.written if access == ITEM}
+        reads.guards, reads.objects, reads.opaque, reads.writes = {}, {}, [], []
         reads.seen.clear()
         reads.snapshots.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
         filled = guards_of_lasting(filled, self._caches, objects_of_build, reads.attribute_dicts, snapshots)
-        self._caches.clear()
-        unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
+        # the collector lists a dict of numbers only once it gets another object, so its age says nothing
+        opaque = [e for e in opaque if id(e[0]) not in objects_of_build or e[3:] and type(e[0]) is dict]
+        writes = [write for *_, write in opaque if isinstance(write, Write)]
+        unfollowed += [(site, what) for _, site, what, *write in opaque if not write]
+        writes = self._of_lasting_objects(writes, objects_of_build, snapshots)
         hold_weakly(kept, reads.weak)
         reads.weak.clear()
         result = PythonGuards(kept, pinned, unfollowed)
+        if reads.ends_capture:
+            self._end_with_changes(result, writes, written, replayed)
         if filled:
             result.end_with_this_call(filled[0])
+        self._caches.clear()
         result.argument_facts = [*reads.argument_facts.values()]
         return result
+
+    def _of_lasting_objects(
+        self, writes: list[Write], objects_of_build: set[int], snapshots: dict[int, Any]
+    ) -> list[Write]:
+        """Leave out the writes to objects that each call of build() makes anew."""
+        guards = [Guard(CONTENTS, write.owner, None, None, None, write.site) for write in writes]
+        attribute_dicts = self.reads.attribute_dicts
+        guards = guards_of_lasting(guards, self._caches, objects_of_build, attribute_dicts, snapshots)
+        lasting = {id(guard.owner) for guard in guards}
+        return [write for write in writes if id(write.owner) in lasting]
+
+    def _end_with_changes(
+        self, result: PythonGuards, writes: list[Write], written: set[Any], replayed: Any
+    ) -> None:
+        """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
+        caches = set(map(id, self._caches))
+        is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
+        for write in writes:
+            if id(write.owner) in caches or id(write.owner) in self.reads.complete:
+                continue
+            if write.changed(is_followed):
+                result.unfollowed.append((write.site, write.what))
+            else:
+                result.guards += write.guards(written, is_followed)
+        result.undo_writes = functools.partial(undo, [write.settled() for write in writes])
+        if result.unfollowed:
+            site, what = result.unfollowed[0]
+            result.end_for_reason(what, site)
+            result.unfollowed = []
 
     def _settled(
         self, guards: list[Guard], dicts_of_modules: set[int], replayed: Any, opaque: list[Any]
@@ -222,6 +272,7 @@ class Observer:
             if _is_cached_tensor(guard) or guard.site is not None and fills_for_good(guard.site.code):
                 _take_value_of_first_call(guard, current)
                 self._caches.append(guard.value)
+                self._followed.add((id(guard.owner), guard.key))
                 kept.append(guard)
             else:
                 filled.append(guard)
@@ -443,7 +494,7 @@ def _store_global(site: Any) -> None:
 
 def _store_cell(cell: Any, site: Any) -> None:
     if _active():
-        _current.reads.assign(cell, None, site)
+        _current.reads.store_cell(cell, site)
 
 
 def _of_tuple(hook: Any) -> Any:
@@ -488,7 +539,7 @@ def unseen_reads() -> list[str]:
     """Return the reads of a function that runs now which do not reach the hooks."""
     scope: dict[str, Any] = {"name": 1}
     exec(compile(_PROBE, "<probe>", "exec"), scope)
-    observer, owner = Observer(lambda: True, lambda module: None), scope["Owner"]()
+    observer, owner = Observer(lambda: True, lambda module: None, ends_capture=False), scope["Owner"]()
     owner.called, owner.yielded = 1, {"key": 1}
     with observer:
         made = scope["read"](owner, scope["closure"]("key"))

@@ -23,8 +23,8 @@ class StepObserver(Observer):
 
     _counts_in_calls = False
 
-    def __init__(self, active: Callable[..., Any]) -> None:
-        super().__init__(active, lambda module: None, optimizer_module)
+    def __init__(self, active: Callable[..., Any], ends_capture: bool) -> None:
+        super().__init__(active, lambda module: None, ends_capture, optimizer_module)
 
     def leave_out_state(self, optimizers: Iterable[Optimizer]) -> None:
         reads = self.reads

@@ -15,10 +15,11 @@ from typing import Any, NoReturn
 import torch
 from torch.fx import Node
 
+from ..errors import CapturedAgain
 from .guards.scalar_guards import Condition
 
 
-class NumberNeeded(Exception):
+class NumberNeeded(CapturedAgain):
     """build() needs the value of a number that was to be an input of the program."""
 
 

@@ -99,6 +99,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             grad_scaler=lambda: self._grad_scaler,
             recompute=self._recomputed,
             name=self._name,
+            unrecorded=lambda *args, **kwargs: self.build(*args, **kwargs),
             owner=self,
             writes_through=lambda: get_dialect() == "torch",
         )
@@ -195,7 +196,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
 
     def build_graph(self, *args: Any, **kwargs: Any) -> None:
         """Capture and compile for these arguments without running."""
-        if self._engine.eager_calls is not None:
+        if self._engine.eager_calls.unobserved is not None:
             self._engine.eager_calls.begin()
         else:
             self._engine.compile(*args, **kwargs)
@@ -286,7 +287,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         For example, the line of build() that uses a size as a Python number.
         """
         engine = self._engine
-        if engine.eager_calls is not None:
+        if engine.eager_calls.unobserved is not None:
             return engine.eager_calls.reason
         own_samplers = of_samplers(engine.programs, engine.config.backend_options)
         explanations = [*engine.assumptions.explanations, *own_samplers]
@@ -306,9 +307,8 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         """Whether the graph was called or built with build_graph(). Modules, optimizers and options are fixed
         from then on.
         """
-        eager = self._engine.eager_calls
-        has_begun = self._engine.program is not None if eager is None else eager.has_begun
-        return has_begun or self._loaded is not None
+        engine = self._engine
+        return engine.program is not None or engine.eager_calls.has_begun or self._loaded is not None
 
     _is_compiled = is_compiled
 

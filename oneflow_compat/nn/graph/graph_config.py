@@ -82,7 +82,10 @@ class GraphConfig:
         self._engine.verify = when if every is None else _positive("verify(every)", every)
 
     def strict(self, mode: bool = True) -> None:
-        """Make a value that build() reads and that no guard can follow an error instead of a warning."""
+        """Make an error of what no program can hold, and of a value that build() reads and no guard follows.
+
+        Otherwise such a call runs in eager mode, with a warning.
+        """
         self._engine.strict = _switch("strict", mode)
 
     def enable_cudagraph(self, mode: bool = True) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from ..._graph import capturing
+from ..._active import in_build
 from .graph_block import GraphModule, GraphTensor
 from .graph_repr import module_lines, tensor_line
 
@@ -89,7 +89,7 @@ class ProxyModule(Proxy):
 
     # While build() is captured a block passes for its module in what libraries do with models: isinstance(),
     # looking a layer up, wrapping it.
-    __class__ = property(lambda self: type(self._origin) if capturing() else ProxyModule)
+    __class__ = property(lambda self: type(self._origin) if in_build() else ProxyModule)
 
     def __eq__(self, value: object) -> bool:
         return self._origin is (value._origin if type(value) is ProxyModule else value)
@@ -166,7 +166,7 @@ class ProxyModule(Proxy):
         modules = origin._modules  # no dict in a module of torch.jit.script
         if name in modules and modules[name] is not None:
             return self._child(name, modules[name])
-        if not capturing() and (tensors := self._tensor_attribute(name)) is not None:
+        if not in_build() and (tensors := self._tensor_attribute(name)) is not None:
             return tensors
         if name in ("items", "values") and isinstance(origin, torch.nn.ModuleDict):
             return getattr({n: self._child(n, m) for n, m in origin.items()}, name)

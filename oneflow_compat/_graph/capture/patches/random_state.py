@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...._active import capturing
+from ...errors import CAPTURED_AGAIN, ReadNotFollowed
 from ...program.random_functions import (
     get_cpu_state,
     get_cuda_state,
@@ -139,18 +140,27 @@ def states_of_generators(recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def warned_of_python_samples(name: str, sampler: str) -> Iterator[None]:
-    """Warn if `sampler`, build() or an optimizer, samples from Python's or NumPy's generator.
+def python_samples(name: str, sampler: str, ends_capture: bool) -> Iterator[None]:
+    """Notice if `sampler`, build() or an optimizer, samples from Python's or NumPy's generator.
 
-    The program would have the same values in every call.
+    The program would have the same values in every call, which a warning says. `ends_capture`: raise, and
+    put the generators back, because the call runs in eager mode.
     """
-    before = random.getstate(), np.random.get_state(legacy=False)["state"]
-    yield
-    is_unchanged = {
-        "Python's random module": random.getstate() == before[0],
-        "NumPy's generator": _same_state(before[1]),
-    }
-    sources = [source for source, unchanged in is_unchanged.items() if not unchanged]
+    before = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        yield
+        sources = [] if random.getstate() == before[0] else ["Python's random module"]
+        if not _same_state(before[1]["state"]):
+            sources.append("NumPy's generator")
+        if sources and ends_capture:
+            raise ReadNotFollowed(
+                f"{sampler} samples from {' and '.join(sources)}",
+                "Sample with torch (torch.rand, torch.randint), and the numbers are part of the program.",
+            )
+    except CAPTURED_AGAIN:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        raise
     if sources:
         instead = "Step the optimizer in eager mode."
         if sampler == "build()":

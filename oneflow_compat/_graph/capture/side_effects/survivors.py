@@ -21,7 +21,7 @@ import torch.utils._pytree as pytree
 
 from ...._errors import OneFlowError
 from ...._public_module import own_names
-from ...errors import location_text
+from ...errors import CaptureError, location_text
 from ...observe import Guard, sources
 from ...program.captured import Captured
 from ...program.program import roots, written_args
@@ -61,8 +61,11 @@ class LostTensor(RecordedTensor):
         return f"<{self._loss}>"
 
 
-def settle_survivors(references: Sequence[Any], name: str, captured: Captured) -> Captured:
-    """Give the survivors of a capture their values, or announce them.
+def settle_survivors(
+    references: Sequence[Any], name: str, captured: Captured, ends_capture: bool
+) -> Captured:
+    """Give the survivors of a capture their values, or announce them. `ends_capture`: raise instead, and take
+    the changes of build() back.
 
     `references` are weak references to the fake tensors of the capture. If a survivor is written in place,
     the next call needs another program, which starts from what this call leaves in it.
@@ -73,6 +76,8 @@ def settle_survivors(references: Sequence[Any], name: str, captured: Captured) -
     survivors = _not_garbage(references, expected)
     nodes = [tensor._of_node for tensor in survivors]
     lost = _give_values(survivors, captured.program)
+    if ends_capture:
+        _end_if_held(lost, (survivors, lost), captured)
     for tensor in lost:
         _announce(tensor, name, (survivors, lost))
     _guard_values([tensor for tensor in survivors if not isinstance(tensor, LostTensor)], captured)
@@ -191,6 +196,24 @@ def _announce(tensor: Any, name: str, own_lists: Any) -> None:
     tensor.__class__, tensor._loss = LostTensor, loss
     if holder is not None:
         warnings.warn(loss, stacklevel=2)
+
+
+def _end_if_held(lost: Sequence[Any], own_lists: Any, captured: Captured) -> None:
+    """Take back what build() changed, and raise, if a Python object holds a tensor without values."""
+    for tensor in lost:
+        holder = _holder(tensor, own_lists)
+        if holder is None:
+            continue
+        for cache in gc.get_referrers(tensor):
+            if isinstance(cache, functools._lru_cache_wrapper):
+                cache.cache_clear()
+        captured.guards.python_values.undo_writes()
+        captured.effects.undo_capture(captured.live)
+        raise CaptureError(
+            f"build() keeps a tensor of shape {tuple(tensor.shape)} in {holder}",
+            "A program fills in what build() returns, and what it keeps in attributes of modules or graphs.",
+            tensor._of_node.meta.get("location"),
+        )
 
 
 def _holder(tensor: torch.Tensor, own_lists: Any) -> Any:

@@ -5,6 +5,7 @@ backward() multiplies by the scale, and gradients are unscaled before clipping. 
 gradient changes no parameter and no optimizer state.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ def scaled(scaler: Any, grad: Any) -> Any:
     return grad * scaler._scale.to(device=grad.device)
 
 
-def unscale(scaler: Any, optimizers: Any) -> Any:
+def unscale(scaler: Any, optimizers: Iterable[Any]) -> Any:
     """Divide every gradient by the scale. Returns the found-inf tensor, or None for a static scale."""
     grads: list[Any] = []
     for optimizer in optimizers:
@@ -113,16 +114,17 @@ def choose(update: Any, found_inf: Any, kept: Any) -> None:
 
 
 def update_scale(scaler: Any, found_inf: torch.Tensor) -> None:
-    """Grow or shrink a dynamic scale."""
-    if not keeps_scale(scaler):
-        torch._amp_update_scale_(
-            scaler._scale,
-            scaler._growth_tracker,
-            found_inf,
-            scaler.get_growth_factor(),
-            scaler.get_backoff_factor(),
-            scaler.get_growth_interval(),
-        )
+    """Grow or shrink the scale as GradScaler.update() does."""
+    if keeps_scale(scaler):
+        return
+    torch._amp_update_scale_(
+        scaler._scale,
+        scaler._growth_tracker,
+        found_inf,
+        scaler.get_growth_factor(),
+        scaler.get_backoff_factor(),
+        scaler.get_growth_interval(),
+    )
 
 
 def begun(update: Any, existing: Any, optimizers: Any) -> Any:

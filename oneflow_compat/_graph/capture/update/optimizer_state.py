@@ -12,7 +12,7 @@ import torch
 
 from ...._active import outside_capture
 from ...._global.tensor import memory_of
-from ...errors import CaptureError, UnsupportedInGraph
+from ...errors import CapturedAgain, CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import found_at, leaves, put_at, symbolic
 from ...program.operators import facts_of, operators_that
@@ -49,7 +49,7 @@ class _NeedsGradient(Exception):
     pass
 
 
-class MoreNumbers(Exception):
+class MoreNumbers(CapturedAgain):
     """step() changes an option that was assumed fixed: capture again with the option as an input."""
 
     def __init__(self, optimizer: int, key: str) -> None:

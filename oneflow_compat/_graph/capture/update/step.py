@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...._active import outside_capture
 from ...._global.zero import splitting
 from ...._ops.clip_grad import clip_grad_norm_
-from ...errors import CaptureError, UnsupportedInGraph
+from ...errors import CaptureError, UnsupportedInGraph, UsageError
 from ...program.locations import GroupOption, ModuleTensor, OptimizerState
 from ...program.nested_state import copied, restore, symbolic
 from ...program.program import roots, written_args
@@ -160,14 +160,14 @@ class Update(StateChanges):
             return
         named = (self.state.by_id[id(p)] for p in params)
         if self.state.modules and not any(isinstance(entry.location, ModuleTensor) for entry in named):
-            raise CaptureError(
+            raise UsageError(
                 f"optimizer {index} ({type(optimizer).__name__}) has {len(params)} parameters, and none of"
                 " them is in a module of the graph; load_state_dict(assign=True), for example, puts new"
                 " parameters into a module",
                 "Give the optimizer the parameters that the modules have now (add_param_group), or load with"
                 " assign=False.",
             )
-        raise CaptureError(
+        raise UsageError(
             f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from"
             " build()",
             "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the"
@@ -302,7 +302,7 @@ def refuse_class(optimizer: Optimizer, scheduler: object) -> None:
             "Step LBFGS in eager mode, or use another optimizer.",
         )
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise CaptureError(
+        raise UsageError(
             "ReduceLROnPlateau needs a metric in each step",
             "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.",
         )

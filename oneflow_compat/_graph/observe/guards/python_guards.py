@@ -6,7 +6,7 @@ import collections
 import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,6 +26,9 @@ from .sources import (
     is_plain,
     is_same_plain,
 )
+
+if TYPE_CHECKING:
+    from ..instrumentation.instrument import Site
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class PythonGuards:
         # called once with a guard whose module was put into another mode
         self.mode_changed: Callable[..., Any] | None = None
         self.serves_one_call = False  # whether build() filled in what it found empty
+        self.undo_writes: Callable[[], None] = _nothing  # takes back what build() changed, until it has run
         self.argument_facts: list[Any] = []  # what build() asked of its arguments
         self._free_of: dict[Any, Any] = {}
         self._slots: dict[Any, Any] = {}  # id(tensor) -> (container, key) from which the program reads it
@@ -81,6 +85,15 @@ class PythonGuards:
         """Let no later call use the program, because build() itself changed what this guard compares."""
         self.serves_one_call = True
         self._fails(guard)
+
+    def end_for_reason(self, what: str, site: Site | None) -> None:
+        """Let no later call use the program, because build() changes or reads what no program follows."""
+        self.serves_one_call, self.changed = True, what
+        self.change = Change(what, "", "", site.code_location if site is not None else None)
+
+    def keep_writes(self) -> None:
+        """Forget what was there before build() wrote, because the program has run."""
+        self.undo_writes = _nothing
 
     def bind(self, free_of: Any, named: Any, free: Any = (), compared: Any = ()) -> None:
         """Say where the program reads tensors from.
@@ -157,6 +170,10 @@ class PythonGuards:
     def tell_mode(self, guard: Any) -> None:
         if self.mode_changed is not None:
             self.mode_changed(guard)
+
+
+def _nothing() -> None:
+    """There is nothing to take back."""
 
 
 def _unknown() -> int:

@@ -23,7 +23,16 @@ from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .size_types import fix_size_whose_type_decides
 from .tensor_reads import TensorReads
-from .unfollowed import GENERATOR, IDENTITY, MEMORY, WEAK_TENSOR, reads_generator, unfollowed_call
+from .unfollowed import (
+    GENERATOR,
+    IDENTITY,
+    MEMORY,
+    OUTPUT,
+    WEAK_TENSOR,
+    is_shown_by_logging,
+    reads_generator,
+    unfollowed_call,
+)
 
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
@@ -67,6 +76,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     note_weak: Callable[..., Any]
     objects: dict[int, Any]
     printing_site: Any
+    ends_capture: bool
     pinned: set[int]
 
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
@@ -98,16 +108,24 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if function is vars and arguments and is_a(arguments[0], torch.Tensor):
             self.attribute(arguments[0], "__dict__", site)
         if function is print:
+            self.output(site)
             self.printing_site = site
         if site.is_user and arguments:
             self.inspection(function, arguments, site)
         return fix_size_whose_type_decides(function, arguments, site)
+
+    def output(self, site: Any) -> None:
+        """Note a text that build() shows. A program does not show it again."""
+        if self.ends_capture:
+            self.warn(site, OUTPUT)
 
     def function_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
         """Note a call of a function that is written in Python."""
         if function.__code__ is DISPATCH:
             self.answer(function, tuple(arguments), "functools.singledispatch", site)
             return
+        if site.is_user and is_shown_by_logging(function, owner):
+            self.output(site)
         self.question(function, owner, function.__name__, site)
         if not self.called_function(function, site):
             self.foreign_call(function, owner, arguments, site)
@@ -138,6 +156,9 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.visible(type(instance).__call__)
             return self.attribute(instance, "__call__", site)
         cls = type(instance)
+        if cls is functools.partial:
+            self.contents(instance, site)
+            return self.call(instance.func, (*instance.args, *arguments), site)
         if cls in (weakref.ref, weakref.WeakMethod):
             return self.weak_reference(instance, site)
         self.contents(instance, site)
@@ -279,6 +300,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if function in _OF_ELEMENTS:
             return self.argument_elements(arguments, site)
         if function is warnings.warn:
+            if site.is_user:
+                self.output(site)
             self.warning(arguments, site)
         if function in (repr, format):
             self.text_of_arrays(arguments, site)

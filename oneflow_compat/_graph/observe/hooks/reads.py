@@ -48,8 +48,15 @@ from ..guards.sources import (
     is_plain,
 )
 from ..instrumentation.counting import Step
-from ..instrumentation.policy import is_installed_module, is_of_the_capture, origin_of_read, passes_on
-from ..messages import compared_with_argument
+from ..instrumentation.policy import (
+    fills_for_good,
+    is_installed_module,
+    is_of_the_capture,
+    is_of_this_package,
+    origin_of_read,
+    passes_on,
+)
+from ..messages import compared_with_argument, not_followed
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
@@ -60,6 +67,7 @@ from .unfollowed import (
     uncompared_array,
     unfollowed_object,
 )
+from .writes import Write, place
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -77,8 +85,11 @@ _DEPTH = 3  # of objects inside objects that a C function receives
 class Reads(CallReads):
     """What one capture reads: guards in the order of their first reads, writes, and what has no guard."""
 
-    def __init__(self, active: Callable[..., Any], on_module: Callable[[Module], None]) -> None:
-        self.active, self.on_module = active, on_module
+    def __init__(
+        self, active: Callable[..., Any], on_module: Callable[[Module], None], ends_capture: bool
+    ) -> None:
+        """`ends_capture`: a read that no guard can follow raises, so that the call runs in eager mode."""
+        self.active, self.on_module, self.ends_capture = active, on_module, ends_capture
         self.guards: dict[Any, Any] = {}  # (access, id(owner), key) -> Guard
         self.objects: dict[Any, Any] = {}  # id -> object, so that no other object gets its id
         self.attribute_dicts: dict[int, int] = {}  # id(dict of attributes) -> id(its object)
@@ -87,6 +98,9 @@ class Reads(CallReads):
         self.complete: set[Any] = set()  # ids of containers that the capture itself changes
         self.written: set[Any] = set()  # keys of guards whose source build() wrote
         self.snapshots: dict[Any, Any] = {}  # id(container) -> contents before build() changed it
+        self.values_outside: set[int] = set()  # ids of what build() read from sources outside
+        self.places: set[Any] = set()  # (id(owner), key) of what build() wrote and no dict has
+        self.writes: list[Write] = []  # with what was there before
         self.pinned: set[Any] = set()  # ids of objects that were compared by identity
         self.made: set[Any] = set()  # ids of modules that build() made
         self.twins: dict[int, Any] = {}  # id(object that stands for an argument) -> the argument
@@ -124,6 +138,7 @@ class Reads(CallReads):
             return
         self.objects[id(owner)] = owner
         self.guards[name] = Guard(access, owner, key, value, label, site)
+        self.values_outside.add(id(value))
         self.count(name, value, site)
 
     def count(self, name: Any, value: Any, site: Any) -> None:
@@ -168,6 +183,8 @@ class Reads(CallReads):
         if what == FILE and not site.is_user and calling_site(through_torch=False) is None:
             return  # torch reads a file of code, for example
         site = site if site.is_user else calling_site() or site
+        if self.ends_capture:
+            raise not_followed(site, what)
         self.unfollowed.setdefault((site.expression, what), site)
 
     def note_module(self, module: Any) -> None:
@@ -448,6 +465,8 @@ class Reads(CallReads):
         if cls is types.GeneratorType:
             self.leave_out(value.gi_code)
         if what is not None:
+            if self.ends_capture and id(value) in self.values_outside:  # before it moves an iterator on
+                raise not_followed(site if site.is_user else calling_site() or site, what)
             self.opaque.append((value, site, what))
         elif depth and depth < _DEPTH and not callable(value) and not _is_of_sympy(cls):
             self.all_attributes(value, site, depth + 1)
@@ -486,11 +505,17 @@ class Reads(CallReads):
         if attributes is not None:
             self.store_item(attributes, name, site)
         self.written.add((ATTRIBUTE, id(instance), name))
+        if attributes is None:
+            self.before_write_of_place(instance, name, site)
         self.assign(instance, name, site)
         self.objects[id(instance)] = instance
 
+    def store_cell(self, cell: Any, site: Any) -> None:
+        self.before_write_of_place(cell, CELL, site)
+        self.assign(cell, None, site)
+
     def store_item(self, container: Any, key: Any, site: Any) -> None:
-        self.before_write(container)
+        self.before_write(container, site)
         try:
             self.written.update((access, id(container), key) for access in (ITEM, ELEMENT, CONTAINS))
         except TypeError:  # an unhashable key: a slice
@@ -498,7 +523,7 @@ class Reads(CallReads):
         self.assign(container, key if is_a(container, dict) else ANY_KEY, site)
 
     def store_contents(self, container: Any, site: Any) -> None:
-        self.before_write(container)
+        self.before_write(container, site)
         self.assign(container, ANY_KEY, site)
 
     def assign(self, owner: Any, key: Any, site: Any) -> None:
@@ -506,13 +531,32 @@ class Reads(CallReads):
         if not (site.counts or passes_on(site.code)):
             self.assigned.add((id(owner), key))
 
-    def before_write(self, container: Any) -> None:
+    def before_write(self, container: Any, site: Any) -> None:
         """Remember the contents of a container before build() changes it."""
-        if id(container) not in self.snapshots and type(container) not in FREE:
-            self.objects[id(container)] = container
-            picture = contents(container)
-            if picture is not MISSING and not is_a(container, np.ndarray):
-                self.snapshots[id(container)] = picture
+        if id(container) in self.snapshots or type(container) in FREE:
+            return
+        self.objects[id(container)] = container
+        what = uncompared_array(container) if is_a(container, np.ndarray) else None
+        if what is not None:
+            return self.opaque.append((container, site, f"{what} that build() writes"))
+        picture = contents(container)
+        if picture is not MISSING:
+            self.snapshots[id(container)] = picture
+            self.note_write(Write(container, None, picture, site))
+
+    def before_write_of_place(self, owner: Any, key: Any, site: Any) -> None:
+        """Remember the value of a slot, of an attribute of a class, or of a variable of a closure."""
+        if (id(owner), key) not in self.places:
+            self.places.add((id(owner), key))
+            self.objects[id(owner)] = owner
+            self.note_write(place(owner, key, site))
+
+    def note_write(self, write: Write) -> None:
+        """Note a write of code that belongs to the program, and does not fill a cache of a library."""
+        code = write.site.code
+        if fills_for_good(code) or is_of_this_package(code.co_filename) or id(write.owner) in self.complete:
+            return
+        self.writes.append(write)
 
 
 def _plain_items(cls: Any) -> bool:

@@ -3,6 +3,7 @@
 import _random
 import datetime
 import dis
+import logging
 import random
 import sys
 import types
@@ -24,6 +25,7 @@ MEMORY = "a fact of the memory of a tensor that each call computes or gets"
 CLASS = "the class of a tensor, which is torch's FakeTensor while build() is captured"
 TEXT = "the text of a tensor, whose values each call computes or gets"
 WEAK_TENSOR = "a weak reference to a tensor, which the program keeps alive"
+OUTPUT = "a text that each call shows"
 THREAD = "code that runs in another thread or process"
 
 # module of a function written in C -> what its functions read, and which of them
@@ -104,6 +106,15 @@ def unfollowed_function(function: Any) -> str | None:
     if function.__module__ == "genericpath":  # os.path.exists() and the like
         return FILE
     return THREAD if (function.__module__ or "").startswith("concurrent.futures") else None
+
+
+def is_shown_by_logging(function: Any, owner: Any) -> bool:
+    """Whether a function of logging hands a message to a handler."""
+    if function.__module__ != "logging":
+        return False
+    level = getattr(logging, function.__name__.upper(), None)
+    logger = owner if is_a(owner, logging.Logger) else logging.getLogger()
+    return logger.isEnabledFor(level) if type(level) is int else function.__name__ in ("log", "exception")
 
 
 def _is_module_generator(owner: Any) -> bool:

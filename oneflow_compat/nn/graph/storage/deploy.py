@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def last_entry(graph: GraphMembers, what: str) -> Entry:
     """Return the entry of the program last run. RuntimeError that names `what` if there is none."""
-    if graph._engine.eager_calls is not None:
+    if graph._engine.eager_calls.unobserved is not None:
         raise graph._engine.eager_calls.no_program(what)
     if graph.program is None:
         raise RuntimeError(

@@ -1,0 +1,177 @@
+"""What build() writes outside of itself: whether it left another state there, and how to take it back.
+
+    self.seen.append(1)       # a list is longer after each call
+    self.ready = True         # after the first call, nothing changes any more
+
+A program does not repeat the first write, so it serves one call only. It need not repeat the second one.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...program.python_values import MISSING, same_value
+from ..guards.sources import (
+    ATTRIBUTE,
+    CELL,
+    CLASS_ATTRIBUTE,
+    CONTENTS,
+    ITEM,
+    WEAK_CONTAINERS,
+    Guard,
+    contents,
+    is_a,
+    value_of_source,
+)
+
+if TYPE_CHECKING:
+    from ..instrumentation.instrument import Site
+
+
+@dataclass(frozen=True)
+class Write:
+    """A container, or an attribute or variable that is in no dict, as it was before the first write."""
+
+    owner: Any
+    key: Any  # the name of the attribute, CELL for a variable, None for a container
+    before: Any  # the value, or the picture of the container
+    site: Site
+    keys: tuple[Any, ...] | None = None  # of a dict: what build() changed, once that is known
+
+    @property
+    def what(self) -> str:
+        """What build() changes, in words."""
+        if self.key is None:
+            return f"{_article(type(self.owner).__name__)} that build() changes"
+        if self.key is CELL:
+            return "a variable of an enclosing function that build() changes"
+        return f"the attribute {self.key!r} that build() changes"
+
+    def changed(self, is_followed: Callable[[int, Any], bool]) -> bool:
+        """Whether another value is there now. `is_followed(id(dict), key)`: the program repeats a write."""
+        if self.key is not None:
+            return not same_value(self.before, self.current())
+        now = contents(self.owner)
+        if is_a(self.owner, dict):
+            return any(not is_followed(id(self.owner), key) for key in _changed_keys(self.before, now))
+        return not _is_same(self.before, now)
+
+    def settled(self) -> Write:
+        """Return the write with the keys that it changed, because others may change later."""
+        if self.key is not None or not is_a(self.owner, dict):
+            return self
+        return replace(self, keys=tuple(_changed_keys(self.before, contents(self.owner))))
+
+    def current(self) -> Any:
+        """Return the value of the attribute or variable."""
+        try:
+            return self.owner.cell_contents if self.key is CELL else _of_object(self.owner, self.key)
+        except (AttributeError, ValueError):
+            return MISSING
+
+    def guards(self, written: set[tuple[int, Any]], is_followed: Callable[[int, Any], bool]) -> list[Guard]:
+        """Return guards of what the write left: a later call that finds it there need not write it.
+
+        `written` are the (id(dict), key) that build() wrote.
+        """
+        owner, key, what, site = self.owner, self.key, self.what, self.site
+        if key is CELL:
+            return [Guard(CELL, owner, None, self.current(), what, site)]
+        if key is not None:
+            access = CLASS_ATTRIBUTE if is_a(owner, type) else ATTRIBUTE
+            return [Guard(access, owner, key, value_of_source(access, owner, key), what, site)]
+        if not is_a(owner, dict):
+            return [Guard(CONTENTS, owner, None, contents(owner), what, site)]
+        keys = [k for holder, k in written if holder == id(owner) and not is_followed(holder, k)]
+        return [Guard(ITEM, owner, k, dict.get(owner, k, MISSING), None, site) for k in keys]
+
+    def undo(self) -> None:
+        """Restore what was there before."""
+        if self.key is None:
+            restore(self.owner, self.before, self.keys)
+        elif self.key is CELL:
+            self.owner.cell_contents = self.before
+        elif self.before is MISSING:
+            delattr(self.owner, self.key)
+        else:
+            setattr(self.owner, self.key, self.before)
+
+
+def undo(writes: Iterable[Write]) -> None:
+    """Take the writes back, the last one first."""
+    for write in reversed(list(writes)):
+        write.undo()
+
+
+def place(owner: Any, key: Any, site: Site) -> Write:
+    """Return the write of a variable, or of an attribute that is in no dict, such as a slot."""
+    return Write(owner, key, Write(owner, key, None, site).current(), site)
+
+
+def restore(container: Any, picture: tuple[Any, ...], keys: tuple[Any, ...] | None = None) -> None:
+    """Give a container the elements of its picture again. `keys`: of a dict, those to restore."""
+    if is_a(container, WEAK_CONTAINERS):
+        container = container.data
+    if is_a(container, dict):
+        _restore_dict(container, picture, keys)
+    elif is_a(container, list):
+        list.__setitem__(container, slice(None), picture)
+    elif is_a(container, collections.deque):
+        collections.deque.clear(container)
+        collections.deque.extend(container, picture)
+    elif is_a(container, set):
+        set.clear(container)
+        set.update(container, picture[0])
+    elif is_a(container, np.ndarray):
+        container[...] = np.frombuffer(picture[0], container.dtype).reshape(container.shape)
+    elif is_a(container, array.array):
+        container[:] = array.array(picture[1], picture[0])
+    elif is_a(container, bytearray):
+        container[:] = picture[0]
+
+
+def _restore_dict(container: dict[Any, Any], picture: tuple[Any, ...], keys: tuple[Any, ...] | None) -> None:
+    before, cls = _entries(picture), type(container)
+    for key in keys if keys is not None else _changed_keys(picture, contents(container)):
+        if key not in before:
+            if dict.__contains__(container, key):
+                cls.__delitem__(container, key)
+        elif cls is collections.OrderedDict or not dict.__contains__(container, key):
+            cls.__setitem__(container, key, before[key])
+        else:
+            dict.__setitem__(container, key, before[key])
+    if set(container) == set(before) and tuple(container) != tuple(before):
+        for key in before:
+            value = dict.__getitem__(container, key)
+            cls.__delitem__(container, key)
+            cls.__setitem__(container, key, value)
+
+
+def _entries(picture: tuple[Any, ...]) -> dict[Any, Any]:
+    half = len(picture) // 2
+    return dict(zip(picture[:half], picture[half:]))
+
+
+def _changed_keys(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[Any]:
+    old, new = _entries(before), _entries(now)
+    if old.keys() == new.keys() and tuple(old) != tuple(new):  # move_to_end()
+        return list(old)
+    return [key for key in {**old, **new} if not same_value(old.get(key, MISSING), new.get(key, MISSING))]
+
+
+def _is_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    return len(before) == len(now) and all(map(same_value, before, now))
+
+
+def _of_object(owner: Any, name: str) -> Any:
+    return type.__getattribute__(owner, name) if is_a(owner, type) else object.__getattribute__(owner, name)
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,0 +1,451 @@
+"""What no program can hold runs in eager mode, with the rules of a graph."""
+
+import copy
+import functools
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import oneflow as flow
+from oneflow import nn
+from oneflow._errors import OneFlowError
+
+pytestmark = pytest.mark.eager_calls
+STEPS = 7
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(3, 4), nn.BatchNorm1d(4)
+        self.dropout, self.last = nn.Dropout(0.25), nn.Linear(4, 2)
+        self.log = []
+
+    def forward(self, x):
+        return self.last(self.dropout(self.norm(self.first(x)).relu()))
+
+
+def net():
+    flow.manual_seed(0)
+    return Net()
+
+
+def inputs():
+    flow.manual_seed(1)
+    return [flow.randn(8, 3) for _ in range(STEPS)]
+
+
+def trained(make_graph, build, **options):
+    """Return the losses, and the state that the steps of a graph leave."""
+
+    class Step(nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            make_graph(self, model)
+
+        def build(self, x):
+            return build(self.model, x)
+
+    model = net()
+    step = Step(model)
+    for name, value in options.items():
+        getattr(step.config, name)(value)
+    flow.manual_seed(2)
+    losses = [step(x) for x in inputs()]
+    return losses, step.state_dict(), model, step
+
+
+def loss_of(model, x):
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    return loss
+
+
+def loss_and_value(model, x):
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    if loss.item() > 1e9:
+        raise FloatingPointError
+    return loss
+
+
+def with_sgd(graph, model):
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    graph.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5))
+
+
+def with_adamw_and_clipping(graph, model):
+    options = {"params": model.parameters(), "clip_grad_max_norm": 0.1, "clip_grad_norm_type": 2.0}
+    graph.add_optimizer(flow.optim.AdamW([options], lr=0.01))
+
+
+def with_scaler(graph, model):
+    graph.add_optimizer(flow.optim.Adam(model.parameters(), lr=0.01))
+    graph.set_grad_scaler(flow.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2))
+
+
+def with_overflow(graph, model):
+    graph.add_optimizer(flow.optim.Adam(model.parameters(), lr=0.01))
+    graph.set_grad_scaler(flow.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=2))
+
+
+def with_static_scaler(graph, model):
+    graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+    graph.set_grad_scaler(flow.amp.StaticGradScaler(8.0))
+
+
+def with_micro_batches(graph, model):
+    graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+    graph.config.set_gradient_accumulation_steps(2)
+
+
+def with_two_optimizers(graph, model):
+    graph.add_optimizer(flow.optim.SGD(model.first.parameters(), lr=0.1))
+    graph.add_optimizer(flow.optim.Adam(model.last.parameters(), lr=0.01))
+
+
+def with_amp(graph, model):
+    graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+    graph.config.enable_amp(True, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    "make_graph",
+    [
+        with_sgd,
+        with_adamw_and_clipping,
+        with_scaler,
+        with_overflow,
+        with_static_scaler,
+        with_micro_batches,
+        with_two_optimizers,
+        with_amp,
+    ],
+)
+def test_a_step_that_looks_at_its_loss_trains_as_the_program_of_the_same_step(make_graph):
+    losses, state, _, _ = trained(make_graph, loss_of)
+    eager_losses, eager_state, model, step = trained(make_graph, loss_and_value)
+    assert step.program is None  # no program holds the step
+    for a, b in zip(losses, eager_losses):
+        assert torch.equal(a, b)
+        assert not b.requires_grad
+    _assert_equal(eager_state, state)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def _assert_equal(actual, expected):
+    if isinstance(expected, torch.Tensor):
+        assert torch.equal(actual, expected)
+    elif isinstance(expected, dict):
+        assert actual.keys() == expected.keys()
+        for key in expected:
+            _assert_equal(actual[key], expected[key])
+    elif isinstance(expected, (list, tuple)):
+        assert len(actual) == len(expected)
+        for a, b in zip(actual, expected):
+            _assert_equal(a, b)
+    else:
+        assert actual == expected
+
+
+def graph_of(function, **options):
+    """A graph whose build() is a function of one argument or more."""
+
+    class Step(nn.Graph):
+        def build(self, *args, **kwargs):
+            return function(*args, **kwargs)
+
+    graph = Step()
+    for name, value in options.items():
+        getattr(graph.config, name)(value)
+    return graph
+
+
+def test_a_warning_names_the_line_once_and_explain_repeats_it():
+    graph = graph_of(lambda x: x if x.sum() > 0 else -x)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for k in range(3):
+            graph(torch.tensor([k - 1.0]))
+    (message,) = [str(w.message) for w in caught]
+    assert "runs in eager mode" in message
+    assert "test_eager_calls.py" in message
+    assert "graph_of(lambda x: x if x.sum() > 0 else -x)" in message
+    assert "x.sum() > 0" in graph.explain()
+
+
+def test_strict_makes_it_an_error():
+    graph = graph_of(lambda x: x if x.sum() > 0 else -x, strict=True)
+    with pytest.raises(OneFlowError, match="needs the value of a tensor"):
+        graph(torch.ones(2))
+
+
+def test_a_wrong_setup_is_an_error_and_not_a_call_in_eager_mode():
+    model = net()
+
+    class Step(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+        def build(self, x):
+            return self.model(x).mean()  # and no backward()
+
+    with pytest.raises(OneFlowError, match="no parameter that got a gradient"):
+        Step()(flow.ones(4, 3))
+
+
+def test_an_error_of_build_reaches_the_caller_and_state_is_as_eager_mode_leaves_it():
+    seen = []
+
+    def step(x):
+        seen.append(x.sum().item())
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        graph_of(step)(torch.ones(2))
+    assert seen == [2.0]
+
+
+def test_changes_of_a_capture_that_ends_are_taken_back_before_the_call_runs():
+    box = {"n": 0, "list": [1, 2], "set": {1}}
+    array = np.zeros(2)
+
+    class Counted:
+        __slots__ = ("n",)
+        total = 0
+
+    counted = Counted()
+    counted.n = 0
+
+    def step(x):
+        box["n"] += 1
+        box["new"] = 1
+        box["list"].append(box["n"])
+        box["set"].add(box["n"] + 1)
+        array[0] += 1
+        counted.n += 1
+        Counted.total += 1
+        return x if x.sum().item() > 0 else -x
+
+    graph = graph_of(step)
+    for _ in range(3):
+        graph(torch.ones(2))
+    assert box == {"n": 3, "new": 1, "list": [1, 2, 1, 2, 3], "set": {1, 2, 3, 4}}
+    assert array.tolist() == [3, 0]
+    assert (counted.n, Counted.total) == (3, 3)
+
+
+def test_a_cache_that_the_first_call_fills_costs_one_more_capture_and_no_call_in_eager_mode():
+    cache = {}
+
+    def step(x):
+        if "table" not in cache:
+            cache["table"] = [1.0, 2.0]
+        return x * cache["table"][1]
+
+    graph = graph_of(step)
+    for _ in range(4):
+        assert graph(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert graph.program is not None
+    assert "calls in eager mode" not in graph.explain()
+
+
+def test_a_write_of_the_same_value_needs_no_repetition_and_is_repeated_if_somebody_resets_it():
+    class Flag:
+        on = None
+
+    flag = Flag()
+
+    def step(x):
+        flag.on = True
+        return x + 1
+
+    graph = graph_of(step)
+    for _ in range(3):
+        graph(torch.ones(2))
+    program = graph.program
+    graph(torch.ones(2))
+    assert graph.program is program
+    flag.on = False
+    graph(torch.ones(2))
+    assert flag.on is True
+
+
+def test_captures_become_rarer_while_calls_run_in_eager_mode(monkeypatch):
+    from oneflow._graph.capture.capture import Capture
+
+    captures, run = [], Capture.run
+    monkeypatch.setattr(Capture, "run", lambda self: captures.append(1) or run(self))
+    graph = graph_of(lambda x: x if x.sum() > 0 else -x)
+    for _ in range(100):
+        graph(torch.ones(2))
+    assert len(captures) <= 8
+
+
+def test_a_call_that_a_program_can_hold_gets_one_after_calls_in_eager_mode():
+    looks = [True]
+
+    def step(x):
+        return x * 2 if looks[0] and x.sum().item() > 0 else x * 3
+
+    graph = graph_of(step)
+    x = torch.ones(2)
+    assert graph(x).tolist() == [2.0, 2.0]
+    looks[0] = False
+    for _ in range(10):
+        assert graph(x).tolist() == [3.0, 3.0]
+    assert graph.program is not None
+
+
+@pytest.mark.parametrize(
+    ("argument", "result"),
+    [
+        (torch.relu, [1.0, 0.0]),
+        (functools.partial(torch.mul, torch.tensor([2.0, 3.0])), [2.0, -3.0]),
+        (nn.ReLU(), [1.0, 0.0]),
+        (nn.ReLU, [1.0, 0.0]),
+        (iter([2.0, 3.0]), [2.0, -2.0]),
+        (np.array([2.0, 3.0], dtype=np.float32), [2.0, -3.0]),
+        (np.float32(2), [2.0, -2.0]),
+        ({"a": 2.0}.values(), [2.0, -2.0]),
+        (range(2, 3), [2.0, -2.0]),
+        (torch.Generator(), [1.0, -1.0]),
+        (torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), [3.0, -3.0]),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
+)
+def test_arguments_of_any_type(argument, result):
+    def step(x, value):
+        if isinstance(value, type):
+            value = value()
+        if isinstance(value, torch.Tensor):
+            return x * value.values().sum()
+        if callable(value):
+            return value(x)
+        if isinstance(value, torch.Generator):
+            return x
+        if isinstance(value, np.ndarray):
+            return x * torch.from_numpy(value)
+        number = next(iter(value)) if not isinstance(value, np.float32) else value
+        return x * float(number)
+
+    assert graph_of(step)(torch.tensor([1.0, -1.0]), argument).tolist() == result
+
+
+@pytest.mark.parametrize("make", [lambda x: (x * 2).numpy(), lambda x: torch.relu, lambda x: iter([1])])
+def test_results_of_any_type(make):
+    x = torch.ones(2)
+    result, expected = graph_of(make)(x), make(x)
+    assert type(result) is type(expected)
+    if isinstance(expected, np.ndarray):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_arguments_keep_their_values_in_the_dialect_of_oneflow():
+    def step(x, values):
+        x.add_(1)
+        values.append(x)
+        return x * 2 if x.sum().item() > 0 else x
+
+    x, values = torch.ones(2), [torch.zeros(1)]
+    assert graph_of(step)(x, values).tolist() == [4.0, 4.0]
+    assert x.tolist() == [1.0, 1.0]
+    assert len(values) == 1
+
+
+def test_a_returned_argument_that_build_writes_has_the_new_values():
+    def step(x):
+        x.add_(1)
+        return x if x.sum().item() > 0 else -x
+
+    x = torch.ones(2)
+    assert graph_of(step)(x).tolist() == [2.0, 2.0]
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_a_graph_inside_a_graph_runs():
+    inner = graph_of(lambda x: x * 2)
+    outer = graph_of(lambda x: inner(x) + 1)
+    for k in range(3):
+        assert outer(torch.full((2,), float(k))).tolist() == [2.0 * k + 1] * 2
+    assert inner.program is not None
+
+
+def test_a_graph_under_grad_and_vmap():
+    graph = graph_of(lambda x: (x**3).sum())
+    x = torch.tensor([1.0, 2.0])
+    assert torch.func.grad(graph)(x).tolist() == [3.0, 12.0]
+    assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [1.0, 1.0]
+
+
+def test_a_step_of_an_optimizer_inside_build():
+    model = net()
+    twin = copy.deepcopy(model)
+
+    def training_step(model, optimizer, x):
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    optimizer, other = (torch.optim.Adam(m.parameters(), lr=0.01) for m in (model, twin))
+    graph = graph_of(lambda x: training_step(model, optimizer, x))
+    for seed, x in enumerate(inputs()):
+        flow.manual_seed(seed)
+        expected = training_step(twin, other, x)
+        flow.manual_seed(seed)
+        assert torch.equal(graph(x), expected)
+    _assert_equal(model.state_dict(), twin.state_dict())
+
+
+def test_a_lazy_layer_runs_and_the_next_call_has_a_program():
+    layer = torch.nn.LazyLinear(2)
+
+    class Step(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def build(self, x):
+            return self.layer(x)
+
+    graph, x = Step(), torch.ones(1, 3)
+    first = graph(x)
+    assert torch.equal(graph(x), first)
+    assert graph.program is not None
+
+
+def test_build_graph_says_what_no_program_holds():
+    graph = graph_of(lambda x: x if x.sum() > 0 else -x)
+    with pytest.raises(OneFlowError, match=re.escape("x.sum() > 0")):
+        graph.build_graph(torch.ones(2))
+
+
+def test_inference_graphs_of_several_modes():
+    model = net()
+    model.eval()
+
+    class Step(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            y = self.model(x)
+            return y if y.sum().item() > -1e9 else -y
+
+    x = inputs()[0]
+    with torch.no_grad():
+        expected = model(x)
+    for mode in (torch.no_grad, torch.enable_grad, torch.inference_mode):
+        with mode():
+            result = Step()(x)
+        assert torch.equal(result, expected)
+        assert not result.requires_grad
