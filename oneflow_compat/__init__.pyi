@@ -115,6 +115,10 @@ class _Tensor(torch.Tensor):
     def _meta_repr(self) -> str:
         """Shape, dtype and requires_grad as text: tensor(..., size=(2,), dtype=oneflow.float32)."""
         ...
+    @property
+    def _tensor_buffer_shapes_and_dtypes(self) -> tuple[list[torch.Size], list[torch.dtype]]:
+        """Refused: a tensor is no batch of arrays, as `tensor_to_tensor_buffer` returns."""
+        ...
     def gelu(self, approximate: str = 'none') -> _Tensor:
         """torch.nn.functional.gelu."""
         ...
@@ -236,6 +240,7 @@ from oneflow.compatible.single_client import data as data
 from oneflow.compatible.single_client import distribute as distribute
 from oneflow.compatible.single_client import experimental as experimental
 from oneflow.compatible.single_client import image as image
+from oneflow.compatible.single_client import keras as keras
 from oneflow.compatible.single_client import layers as layers
 from oneflow.compatible.single_client import optimizer as optimizer
 from oneflow.compatible.single_client import regularizers as regularizers

@@ -30,6 +30,7 @@ DIALECT = {
     "oneflow.script": "torch.jit.script",
     "oneflow.__version__": "torch.__version__",
     "oneflow.version.__version__": "torch.version.__version__",
+    "oneflow.utils.checkpoint.checkpoint": "torch.utils.checkpoint.checkpoint",
     "oneflow.optim.SGD": "torch.optim.SGD",
     "oneflow.optim.Adam": "torch.optim.Adam",
     "oneflow.optim.AdamW": "torch.optim.AdamW",

@@ -45,6 +45,11 @@ TENSOR = {
     "_copy_from_numpy": ("method", _M + "copy_from_numpy", "values of an array"),
     "_copy_to_numpy": ("method", _M + "copy_to_numpy", "values into an array"),
     "_meta_repr": ("method", _M + "meta_repr", "text without values"),
+    "_tensor_buffer_shapes_and_dtypes": (
+        "property",
+        _M + "tensor_buffer_shapes_and_dtypes",
+        "of the arrays in a batch of arrays",
+    ),
     # functions that torch has elsewhere
     "gelu": ("method", _M + "gelu", "nn.functional.gelu"),
     "mish": ("method", _M + "mish", "nn.functional.mish"),

@@ -151,7 +151,10 @@ class Ftrl(torch.optim.Optimizer):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -444,7 +447,10 @@ class SmartDecayAdam(torch.optim.Adam):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.

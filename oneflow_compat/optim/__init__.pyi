@@ -48,7 +48,10 @@ class Adadelta(torch.optim.Adadelta):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -81,7 +84,10 @@ class Adagrad(torch.optim.Adagrad):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -118,7 +124,10 @@ class Adam(torch.optim.Adam):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -151,7 +160,10 @@ class AdamW(torch.optim.AdamW):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -189,7 +201,10 @@ class Ftrl(torch.optim.Optimizer):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -236,7 +251,10 @@ class LAMB(torch.optim.Optimizer):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -272,7 +290,10 @@ class LBFGS(torch.optim.LBFGS):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -312,7 +333,10 @@ class Optimizer(torch.optim.Optimizer):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -349,7 +373,10 @@ class RMSprop(torch.optim.RMSprop):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
@@ -395,7 +422,10 @@ class SGD(torch.optim.SGD):
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
-        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`).
+
+        The next step() therefore updates each parameter that had a gradient once, here or in a graph.
+        """
         ...
     def clip_grad(self, error_if_nonfinite: _bool = False) -> None:
         """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.

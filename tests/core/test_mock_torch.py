@@ -549,6 +549,17 @@ def test_a_caller_without_a_global_name_torch_gets_one():
     ], done.stderr
 
 
+def test_checkpoint_is_torchs_under_the_mock():
+    """torch's warns if use_reentrant is left out, and re-enters autograd. OneFlow's does neither."""
+    with mock.enable():
+        from torch.utils.checkpoint import checkpoint
+    with mock.disable():
+        from torch.utils.checkpoint import checkpoint as torchs
+    from oneflow.utils.checkpoint import checkpoint as ours
+
+    assert checkpoint is torchs is not ours
+
+
 def test_the_job_function_api_is_no_part_of_the_mock():
     assert callable(oneflow.losses.add_loss)
     with mock.enable():

@@ -586,9 +586,17 @@ def test_a_method_is_torchs_on_the_class_and_takes_more_on_a_tensor(method_class
     assert method_class(method, lambda *args: "always", True)(x) == "always"
 
 
+def test_backward_of_a_complex_number_starts_from_one():
+    x = torch.zeros(1, requires_grad=True)
+    (x * (2 + 0.5j)).backward()
+    assert x.grad.tolist() == [2.0]
+
+
 def test_a_tensor_lacks_the_names_of_global_tensors_and_blobs():
     x = t()
-    names = ("placement", "sbp", "op_name", "logical_blob_name")
-    assert [hasattr(x, name) for name in names] == [False] * 4 and getattr(x, "sbp", None) is None
+    names = ("placement", "sbp", "op_name", "logical_blob_name", "_tensor_buffer_shapes_and_dtypes")
+    assert [hasattr(x, name) for name in names] == [False] * 5 and getattr(x, "sbp", None) is None
+    with pytest.raises(RuntimeError, match="TensorBuffer"):
+        x._tensor_buffer_shapes_and_dtypes
     with pytest.raises(RuntimeError, match="local tensor has no placement"):
         x.placement

@@ -207,3 +207,25 @@ def test_names_of_keras():
     assert torch.equal(activations.tanh_grad(x.tanh(), x), flow.math.tanh_grad(x.tanh(), x))
     with pytest.raises(ValueError, match=r"0\.5"):
         activations.relu(x, 0.5)
+
+
+class AddsTwo(flow.deprecated.nn.Module):
+    """A module around the builder of an operator, as in tests of 0.5."""
+
+    def __init__(self):
+        super().__init__()
+        self.builder = flow.consistent_user_op_module_builder("add_n").InputSize("in", 2).Output("out")
+        self.builder.user_op_module.InitOpKernel()
+
+    def forward(self, x, y):
+        built = self.builder.OpName(f"Add_{self.call_seq_no}").Input("in", [x, y]).Build()
+        return built.InferAndTryRun().RemoteBlobList()[0]
+
+
+def test_a_module_that_holds_the_builder_of_its_operator():
+    def job(x):
+        adder = flow.find_or_create_module("AddsTwo", AddsTwo)
+        return adder(adder(x, x), x)
+
+    x = np.arange(4, dtype=np.float32)
+    assert np.array_equal(result_of_job(job, x), 3 * x)

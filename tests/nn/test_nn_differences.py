@@ -176,6 +176,23 @@ def test_inplace_is_honoured(name):
         module(flow.ones(2, requires_grad=True))
 
 
+def test_layers_take_their_input_by_torchs_keyword():
+    image, ids = flow.ones(1, 2, 4, 4), flow.zeros(3, dtype=flow.int64)
+    layers = [(flow.nn.Conv2d(2, 3, 1), image, "x"), (flow.nn.Embedding(4, 2), ids, "indices")]
+    for layer, value, keyword in layers:
+        assert flow.equal(layer(value), layer(input=value))
+        with pytest.raises(TypeError, match=keyword):
+            layer(**{keyword: value})
+
+
+def test_hardsigmoid_has_one_derivative():
+    x = flow.tensor([0.5], requires_grad=True)
+    (gradient,) = flow.autograd.grad(F.hardsigmoid(x).sum(), x, create_graph=True)
+    assert gradient.item() == pytest.approx(1 / 6)
+    with pytest.raises(RuntimeError, match="hardsigmoid_backward"):
+        gradient.backward()
+
+
 def test_module_zero_grad_is_torchs():
     net = flow.nn.Linear(1, 1)
     net(flow.ones(1, 1)).backward()

@@ -11,6 +11,7 @@ import numpy
 import torch
 
 from ..._active import is_captured_state
+from ..._errors import NoSuchState
 from ..._global.tensor import make_global
 from ..._method import named_method
 from .replacing import replacing
@@ -218,6 +219,14 @@ def copy_from_numpy(self: torch.Tensor, array: numpy.ndarray) -> None:
 def copy_to_numpy(self: torch.Tensor, array: numpy.ndarray) -> None:
     """Copy the values into an array of the same shape."""
     array[...] = self.numpy()
+
+
+def tensor_buffer_shapes_and_dtypes(self: torch.Tensor) -> tuple[list[torch.Size], list[torch.dtype]]:
+    """Refused: a tensor is no batch of arrays, as `tensor_to_tensor_buffer` returns."""
+    raise NoSuchState(
+        f"_tensor_buffer_shapes_and_dtypes is of a TensorBuffer; this tensor has the shape {list(self.shape)}"
+        f" and the dtype {self.dtype}"
+    )
 
 
 def meta_repr(self: torch.Tensor) -> str:

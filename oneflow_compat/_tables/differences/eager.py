@@ -766,6 +766,24 @@ EAGER = {
             "tests/core/test_tensor_table.py::test_integer_in_place_keeps_the_tensor_and_numbers_still_raise"
         ),
     },
+    "backward-of-a-complex-number": {
+        "names": ["oneflow.Tensor.backward"],
+        "oneflow": "backward() of one complex number starts from 1",
+        "here": "the same; torch raises",
+        "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
+        "test": "tests/core/test_tensor_table.py::test_backward_of_a_complex_number_starts_from_one",
+    },
+    "names-that-a-tensor-refuses": {
+        "names": ["oneflow.Tensor.placement", "oneflow.Tensor.sbp"],
+        "oneflow": "dir(tensor) lists them, and a local tensor raises RuntimeError",
+        "here": "dir(tensor) lists them, and hasattr() is False: the error is an AttributeError, too",
+        "reason": "they are properties of the class; torch does the same with imag",
+        "severity": {"oneflow": "superset", "torch": "superset"},
+        "test": (
+            "tests/core/test_tensor_table.py::test_a_tensor_lacks_the_names_of_global_tensors_and_blobs"
+        ),
+    },
     "nonleaf-rg-false": {
         "names": ["oneflow.Tensor.requires_grad_"],
         "oneflow": "requires_grad_(False) on a non-leaf",

@@ -269,6 +269,25 @@ NN = {
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_ddp_on_one_process_returns_the_module",
     },
+    "layer-keywords": {
+        "names": [
+            f"oneflow.nn.{name}"
+            for name in ("Linear", "Conv2d", "Embedding", "LayerNorm", "MaxPool2d", "ReLU")
+        ],
+        "oneflow": "layers take their input by the keyword x (Embedding: indices)",
+        "here": "by position, or by torch's keyword input",
+        "reason": "the classes are torch's; a second keyword would slow each call of each layer down",
+        "severity": {"oneflow": "superset", "torch": "superset"},
+        "test": _T + "test_nn_differences.py::test_layers_take_their_input_by_torchs_keyword",
+    },
+    "hardsigmoid-second-derivative": {
+        "names": ["oneflow.nn.functional.hardsigmoid", "oneflow.nn.Hardsigmoid"],
+        "oneflow": "the second derivative is zero",
+        "here": "torch's error: it does not differentiate the gradient of hardsigmoid",
+        "reason": "the operator is torch's",
+        "severity": {"oneflow": "superset", "torch": "superset"},
+        "test": _T + "test_nn_differences.py::test_hardsigmoid_has_one_derivative",
+    },
     "module-zero-grad": {
         "names": ["oneflow.nn.Module.zero_grad"],
         "oneflow": "set_to_none defaults to False: gradients become zeros",

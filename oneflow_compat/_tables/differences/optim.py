@@ -248,7 +248,7 @@ OPTIM = {
         "oneflow": (
             "checkpoint(function, *args) does not re-enter autograd (torch does unless use_reentrant=False)"
         ),
-        "here": "as OneFlow; use_reentrant=True is torch's",
+        "here": "as OneFlow; use_reentrant=True and set_dialect('torch') are torch's",
         "reason": "superset: weights and inputs in a dict get gradients even if no argument requires one",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/autograd/test_autograd.py::test_checkpoint_does_not_reenter",

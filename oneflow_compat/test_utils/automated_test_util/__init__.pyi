@@ -44,7 +44,7 @@ def profile(op: Any) -> Any:
     ...
 
 def random(low: Any = 1, high: Any = 6) -> Any:
-    """A number low <= x < high (int or float), a bool, or a tuple of them, as the type says."""
+    """A number low <= x < high (int or float), a bool, or a list of them for the type of a tuple."""
     ...
 
 def random_bool() -> Any:

@@ -270,6 +270,18 @@ class _UserOp:
         self._inputs, self._attrs, self._outputs = {}, {}, {}
         self._sizes: dict[str, int] = {}
 
+    @property
+    def user_op_module(self) -> _UserOp:
+        """The builder itself, whose kernel modules prepare with InitOpKernel()."""
+        return self
+
+    def InitOpKernel(self) -> None:
+        """Do nothing: the operators here need no preparation."""
+
+    def OpName(self, op_name: str) -> _UserOp:
+        self.op_name = op_name
+        return self
+
     def Op(self, op_type_name: str) -> _UserOp:
         self._type = op_type_name
         return self
