@@ -136,8 +136,8 @@ RUNTIME = {
             "OneFlow's optimizers are operators of the graph; SparseAdam and Adafactor exist only in torch"
         ),
         "here": (
-            "optimizers that branch on values of gradients or weights (LBFGS, SparseAdam, sparse gradients"
-            " in Adagrad, Adafactor) are an error in a graph"
+            "optimizers that branch on values of gradients or weights (SparseAdam, sparse gradients in"
+            " Adagrad, Adafactor) step in eager mode, and the whole call with them; LBFGS is an error"
         ),
         "reason": "a program has fixed shapes and no branches; step them in eager mode",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
