@@ -79,6 +79,7 @@ class Observer:
         self.reads = Reads(active, on_module)
         self.made_by_build: Any = None  # MadeByBuild, from the first use on
         self._caches: list[Any] = []  # objects that keep what the first call puts there
+        self._objects_of_build: set[int] = set()  # their ids, once build() has returned
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
@@ -171,10 +172,12 @@ class Observer:
         reads.snapshots.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
+        self._objects_of_build = objects_of_build
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
+        unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
+        opaque.clear()  # its tuples would count as holders of the objects
         filled = guards_of_lasting(filled, self._caches, objects_of_build, reads.attribute_dicts, snapshots)
         self._caches.clear()
-        unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
         hold_weakly(kept, reads.weak)
         reads.weak.clear()
         result = PythonGuards(kept, pinned, unfollowed)
@@ -230,6 +233,9 @@ class Observer:
             self._caches.append(guard.owner)
             kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
+            if _is_empty_dict(guard) and id(guard.owner) not in self._objects_of_build:
+                filled.append(guard)
+                return
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
 
@@ -241,6 +247,11 @@ def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set
 
 def _is_empty_or_flag(value: Any) -> bool:
     return value is MISSING or value is None or type(value) is bool
+
+
+def _is_empty_dict(guard: Any) -> bool:
+    """Whether build() asked for the contents of a dict that had none."""
+    return guard.access == CONTENTS and guard.value == () and is_a(guard.owner, dict)
 
 
 def _is_cached_tensor(guard: Any) -> bool:
