@@ -187,11 +187,22 @@ def fall_through(
         return value
 
     def __dir__() -> list[str]:
-        theirs = dir(_torch_module(torch_name)) if torch_name else []
+        theirs = _names_of_torch(torch_name) if torch_name else []
         listed = {*own, *function_rows(name), *rename_rows(name), *theirs}
         return sorted(listed - {"_dialect_ours"})
 
     return __getattr__, __dir__
+
+
+def _names_of_torch(torch_name: str) -> list[str]:
+    """Return the names of a torch module, without those of Python, such as __conditional_annotations__."""
+    module = _torch_module(torch_name)
+    return [
+        name
+        for name in dir(module)
+        if not (name.startswith("__") and name.endswith("__"))
+        or isinstance(getattr(module, name, None), ModuleType)
+    ]
 
 
 def _add_classes(name: str, torch_name: str) -> None:

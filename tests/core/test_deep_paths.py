@@ -168,13 +168,14 @@ def test_classes_of_deep_paths_are_pickled():
 
 @pytest.mark.parametrize(
     "path, expected",
-    [("framework.tensor", ""), ("utils.torch", ""), ("distributed.run", "usage: torch.distributed.run")],
+    [("framework.tensor", ""), ("utils.torch", ""), ("distributed.run", "usage: ")],
 )
 def test_modules_without_a_file_run_as_programs(path, expected):
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", f"oneflow.{path}", "--help"], capture_output=True, text=True
     )
     assert run.returncode == 0 and run.stdout.startswith(expected), run.stderr
+    assert not expected or "distributed.run [-h]" in run.stdout  # Python 3.14 says `python -m oneflow...`
 
 
 def test_interpolation_as_a_module():

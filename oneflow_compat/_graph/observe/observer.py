@@ -87,6 +87,7 @@ class Observer:
         self.made_by_build: Any = None  # MadeByBuild, from the first use on
         self._caches: list[Any] = []  # objects that keep what the first call puts there
         self._followed: set[tuple[int, Any]] = set()  # (id(dict), key) that stay as the first call left them
+        self._objects_of_build: set[int] = set()  # their ids, once build() has returned
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
@@ -186,12 +187,14 @@ class Observer:
         reads.snapshots.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
+        self._objects_of_build = objects_of_build
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
-        filled = guards_of_lasting(filled, self._caches, objects_of_build, reads.attribute_dicts, snapshots)
         # the collector lists a dict of numbers only once it gets another object, so its age says nothing
-        opaque = [e for e in opaque if id(e[0]) not in objects_of_build or e[3:] and type(e[0]) is dict]
+        opaque[:] = [e for e in opaque if id(e[0]) not in objects_of_build or e[3:] and type(e[0]) is dict]
         writes = [write for *_, write in opaque if isinstance(write, Write)]
         unfollowed += [(site, what) for _, site, what, *write in opaque if not write]
+        opaque.clear()  # its tuples would count as holders of the objects
+        filled = guards_of_lasting(filled, self._caches, objects_of_build, reads.attribute_dicts, snapshots)
         writes = self._of_lasting_objects(writes, objects_of_build, snapshots)
         hold_weakly(kept, reads.weak)
         reads.weak.clear()
@@ -281,6 +284,9 @@ class Observer:
             self._caches.append(guard.owner)
             kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
+            if _is_empty_dict(guard) and id(guard.owner) not in self._objects_of_build:
+                filled.append(guard)
+                return
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
 
@@ -292,6 +298,11 @@ def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set
 
 def _is_empty_or_flag(value: Any) -> bool:
     return value is MISSING or value is None or type(value) is bool
+
+
+def _is_empty_dict(guard: Any) -> bool:
+    """Whether build() asked for the contents of a dict that had none."""
+    return guard.access == CONTENTS and guard.value == () and is_a(guard.owner, dict)
 
 
 def _is_cached_tensor(guard: Any) -> bool:
@@ -509,41 +520,3 @@ def _of_tuple(hook: Any) -> Any:
 HOOKS = {name: globals()[f"_{name}"] for name in HOOK_NAMES}
 HOOKS.update({f"{name}_of_tuple": _of_tuple(hook) for name, hook in list(HOOKS.items())})
 skip_hooks(HOOKS.values())
-
-
-_PROBE = """
-class Owner:
-    value = 1
-
-    def method(self):
-        return self.called
-
-def closure(key):
-    def generate(owner):
-        yield owner.yielded[key]
-    return generate
-
-def read(owner, generate):
-    return [owner.value, name, owner.method(), list(generate(owner)), generate.__defaults__]
-"""
-_PROBED = {
-    "value": "an attribute",
-    "name": "a global name",
-    "called": "a read in a function that is called",
-    "yielded": "a read in a generator",
-    "key": "an item",
-}
-
-
-def unseen_reads() -> list[str]:
-    """Return the reads of a function that runs now which do not reach the hooks."""
-    scope: dict[str, Any] = {"name": 1}
-    exec(compile(_PROBE, "<probe>", "exec"), scope)
-    observer, owner = Observer(lambda: True, lambda module: None, ends_capture=False), scope["Owner"]()
-    owner.called, owner.yielded = 1, {"key": 1}
-    with observer:
-        made = scope["read"](owner, scope["closure"]("key"))
-        is_listed = id(made) in observer.ids_made_by_build()
-    keys = {guard.key for guard in observer.reads.guards.values()}
-    unseen = [description for key, description in _PROBED.items() if key not in keys]
-    return unseen if is_listed else [*unseen, "the objects that a function makes"]

@@ -38,7 +38,7 @@ def _why_python_is_unknown() -> str | None:
 def _why_hook_is_unknown() -> str | None:
     """Run a function with reads of many sorts; each of them must reach the hooks."""
     try:
-        from .observer import unseen_reads  # torch may lack the hook
+        from .probe import unseen_reads  # torch may lack the hook
 
         unseen = unseen_reads()
     except (ImportError, AttributeError, TypeError) as error:

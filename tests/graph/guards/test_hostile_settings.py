@@ -72,14 +72,29 @@ def test_file_that_build_reads_is_named():
     assert verdict(build, change) == "named"
 
 
-def test_existence_of_a_file_is_named():
+@pytest.mark.parametrize(
+    "exists",
+    [
+        pathlib.Path.exists,
+        pathlib.Path.is_file,
+        os.path.exists,
+        os.path.lexists,
+        lambda p: not os.path.islink(p),
+    ],
+    ids=["Path.exists", "Path.is_file", "exists", "lexists", "islink"],
+)
+def test_existence_of_a_file_is_named(exists):
     p = pathlib.Path(tempfile.mktemp())
+    before = exists(p)
 
     def build(x):
-        return x * (3.0 if p.exists() else 2.0)
+        return x * (3.0 if exists(p) == before else 2.0)
 
     def change():
-        p.write_text("3.0")
+        if before:
+            p.symlink_to(tempfile.gettempdir())
+        else:
+            p.write_text("3.0")
 
     assert verdict(build, change) == "named"
 

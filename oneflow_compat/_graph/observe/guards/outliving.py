@@ -154,13 +154,19 @@ def guards_of_lasting(
 def _dicts_of_build(dicts: list[Any], created: set[int], snapshots: Mapping[int, Any]) -> set[int]:
     """Return the ids of the dicts that build() made.
 
-    The collector lists a dict of numbers from the time on at which it gets another object, so its age is not
-    known. A dict is one of build() if build() made all that refers to it, or put it there.
+    Until Python 3.13 the collector lists a dict of numbers from the time on at which it gets another object,
+    so its age is not known. A dict is one of build() if build() made all that refers to it, or put it there.
     """
     ids = set(map(id, dicts))
     old: set[int] = set()
-    for holder in gc.get_referrers(*dicts) if dicts else ():
-        is_own = holder is dicts or isinstance(holder, types.FrameType) or id(holder) in created
+    arguments = tuple(dicts)  # Python 3.14 lists the arguments of a call among the referrers
+    for holder in gc.get_referrers(*arguments) if dicts else ():
+        is_own = (
+            holder is dicts
+            or holder is arguments
+            or isinstance(holder, (types.FrameType, Guard))
+            or id(holder) in created
+        )
         held = ids.intersection(map(id, gc.get_referents(holder))) if not is_own else set()
         before = snapshots.get(id(holder))
         old |= held if before is None else held.intersection(map(id, before))

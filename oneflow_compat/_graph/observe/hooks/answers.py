@@ -33,7 +33,7 @@ from ..guards.sources import (
     is_a,
     is_plain,
 )
-from ..instrumentation.policy import Policy, policy_of_module
+from ..instrumentation.policy import Policy, is_of_standard_library, policy_of_module
 from .unfollowed import FILE, unfollowed_function
 
 _PACKAGES = (
@@ -143,7 +143,8 @@ class AnswerReads:
         if function.__module__ == "logging" and function.__name__ in _LOGGING_CALLS:
             return
         what = unfollowed_function(function)
-        if what is not None and site.is_user:
+        # pathlib asks os.path from Python 3.14 on
+        if what is not None and (site.is_user or is_of_standard_library(site.code.co_filename)):
             self.warn(site, what)
         if function in _IMPORTERS and arguments and type(arguments[0]) is str:
             self.imported_module({}, arguments[0], 0, site)

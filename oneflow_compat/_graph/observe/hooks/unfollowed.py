@@ -40,6 +40,7 @@ _FUNCTIONS = {
     "_io": (FILE, {"open", "open_code"}),
 }
 _FILE_FUNCTIONS = {"listdir", "scandir", "stat", "lstat", "access", "readlink"}
+_PATH_FUNCTIONS = {"isjunction", "islink", "ismount", "lexists", "realpath"}
 _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
 _OBJECT_READS = frozenset(
     [
@@ -103,9 +104,10 @@ def reads_generator(owner: Any, name: str) -> bool:
 
 def unfollowed_function(function: Any) -> str | None:
     """Return what a Python function of the standard library reads that has no guard, or None."""
-    if function.__module__ == "genericpath":  # os.path.exists() and the like
+    module = function.__module__ or ""
+    if module == "genericpath" or module in ("posixpath", "ntpath") and function.__name__ in _PATH_FUNCTIONS:
         return FILE
-    return THREAD if (function.__module__ or "").startswith("concurrent.futures") else None
+    return THREAD if module.startswith("concurrent.futures") else None
 
 
 def is_shown_by_logging(function: Any, owner: Any) -> bool:
