@@ -32,9 +32,10 @@ from .capture.patches.patching import answered_in_build
 from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
+from .eager_calls import EagerCalls
 from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
-from .observe import report_local_code, report_mode, report_repeated
+from .observe import report_local_code, report_mode, report_repeated, why_unobserved
 from .program import passes
 from .program.object_trees import local_code_of
 from .program.pytree import tree_flatten
@@ -69,9 +70,15 @@ class Engine:
         self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()
         self._last: Entry | None = None
         self._has_dynamic = False  # whether some program serves many sizes
+        # in place of programs, where reads of build() cannot be observed
+        self.eager_calls: EagerCalls | None = None
+        if why_unobserved() is not None:
+            self.eager_calls = EagerCalls(definition, self.config, self.assumptions)
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.eager_calls is not None:
+            return self.eager_calls(args, kwargs)
         found = self._cached(args, kwargs)
         if found is None:
             with held():  # a capture and its first run are one step
@@ -121,6 +128,8 @@ class Engine:
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
+        if self.eager_calls is not None:
+            raise self.eager_calls.no_program("compiling or exporting")
         found = self._cached(args, kwargs)
         if found is None or found[0].shared is not None:
             with held():

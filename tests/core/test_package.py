@@ -179,7 +179,15 @@ def test_doctor_lists_what_is_there():
 
     lines = {line[4:22].strip(): line for line in out.stdout.splitlines()}
     assert torch.__version__ in lines["torch"] and lines["torch"].startswith("ok")
-    assert {"python", "devices", "C++ compiler", "custom operators", "dialect", "hypothesis"} <= set(lines)
+    assert {
+        "python",
+        "devices",
+        "C++ compiler",
+        "custom operators",
+        "nn.Graph",
+        "dialect",
+        "hypothesis",
+    } <= set(lines)
 
 
 def test_the_launcher_takes_oneflows_options_and_leaves_the_scripts_alone():

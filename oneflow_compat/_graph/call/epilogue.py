@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class Epilogue:
         if self.effects.counters:
             count(self.effects.counters)
         if self.effects.schedulers:
-            self._step_schedulers()
+            step_schedulers(self.effects.schedulers)
         if self._objects is not None:
             return self._objects.results(self._results(outputs), changed, args, kwargs)
         return self._results(outputs)
@@ -101,12 +101,13 @@ class Epilogue:
                 container[key] = new
         return outputs[: self._result_count]
 
-    def _step_schedulers(self) -> None:
-        for scheduler in self.effects.schedulers:
-            optimizer = getattr(scheduler, "optimizer", scheduler)
-            optimizer._schedule_of_graph = None
-            scheduler.step()
-            optimizer._schedule_of_graph, optimizer._opt_called = scheduler, False  # see LRScheduler.step
+
+def step_schedulers(schedulers: Iterable[Any]) -> None:
+    for scheduler in schedulers:
+        optimizer = getattr(scheduler, "optimizer", scheduler)
+        optimizer._schedule_of_graph = None
+        scheduler.step()
+        optimizer._schedule_of_graph, optimizer._opt_called = scheduler, False  # see LRScheduler.step
 
 
 def _slots_of_raised_versions(program: Program) -> Callable[[Sequence[Any]], tuple[Any, ...]] | None:

@@ -9,7 +9,7 @@ write.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,16 +20,16 @@ from ..program.locations import Keys
 from ..program.nested_state import found_at, leaves
 from ..program.python_values import MISSING, tensor_meta
 from ..program.writes import storage_of
-from .module_structure import hooks_of
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from ..program.python_values import Metadata
-    from .module_structure import HookDict, HookFacts
 
 
 _OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+HookDict = Mapping[int, Callable[..., Any]]
+HookFacts = tuple[tuple[tuple[int, int], ...], ...]  # (number, id of the function) of each hook, by dict
 _tensor_hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -75,7 +75,7 @@ class OptimizerIdentity:
         yield from map(_tensor_hooks, self._trained)
 
     def _hook_facts(self) -> list[HookFacts]:
-        return list(map(hooks_of, self._hook_dicts()))
+        return list(map(_hooks_of, self._hook_dicts()))
 
     def holds(self) -> bool:
         """Whether every fact is as at the capture; the checker answers the ordinary case."""
@@ -247,3 +247,10 @@ def _layout(holder: object) -> dict[Keys, Metadata | type]:
         path: tensor_meta(leaf) if isinstance(leaf, torch.Tensor) else type(leaf)
         for path, leaf in leaves(holder)
     }
+
+
+def _hooks_of(hook_dicts: Iterable[HookDict | None]) -> HookFacts:
+    """Return the functions of some dicts of hooks, by identity; None and an empty dict count as the same."""
+    return tuple(
+        tuple((key, id(hook)) for key, hook in hooks.items()) if hooks else () for hooks in hook_dicts
+    )

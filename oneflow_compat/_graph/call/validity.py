@@ -24,7 +24,6 @@ from ..program.locations import (
 from ..program.nested_state import copied
 from ..program.program import Program
 from ..program.python_values import MISSING, tensor_meta
-from .module_structure import ModuleStructure
 from .optimizer_identity import OptimizerIdentity
 from .prologue import Prologue, Scope, Stage, TensorSlot, Test
 from .tensor_identity import MemoryIdentity, TensorIdentity
@@ -69,7 +68,6 @@ class Validity:
         self.python_guards.bind(self.guards.free_index, named, self.live.free, _compared_layouts(captured))
         self.options = tuple(_fixed_options(captured))
         self._tensors: TensorIdentity | None = None
-        self.structure = None if self.python_guards.follows_modules else ModuleStructure(self.live.modules)
         self._guard = compile_guard(self.program) if self.program.guard is not None else None
         self.prologue = Prologue(self.program, self.live, self.tests)
 
@@ -101,7 +99,6 @@ class Validity:
                 f"{self._optimizer_checker}.first_change() is None",
                 on_failure=self._look_at_optimizers,
             ),
-            Test("modules", self._same_structure(scope), on_failure=self._note_structure),
             Test("values read from Python", self._same_python_values(scope)),
             Test("options of parameter groups", self._same_options(scope)),
             Test(
@@ -130,15 +127,7 @@ class Validity:
             self.python_guards.change = Change(fact.label, repr(fact.value), repr(value), fact.code_location)
         return False
 
-    # -- modules and optimizers --------------------------------------------------------
-    def _same_structure(self, scope: Scope) -> str:
-        """An observed build() has guards of what it read of modules."""
-        return f"{scope.bind(self.structure.holds)}()" if self.structure is not None else ""
-
-    def _note_structure(self) -> bool:
-        self.python_guards.changed = self.structure.changed if self.structure is not None else None
-        return False
-
+    # -- Python values and optimizers ---------------------------------------------------
     def _same_python_values(self, scope: Scope) -> str:
         guards, rebind = scope.bind(self.python_guards), scope.bind(self._rebind_free)
         return f"{guards}.first_change() is None or {guards}.holds({rebind})"

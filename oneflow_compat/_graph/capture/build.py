@@ -26,6 +26,8 @@ from .values.branch_values import with_known_lengths
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
+    from ..config import Config
+    from ..definition import GraphDefinition
     from ..program.locations import Keys
     from .interfaces import CaptureInterface, LossFactor
 
@@ -93,10 +95,10 @@ def run_build(capture: CaptureInterface, flat: list[Any]) -> Results:
     config = capture.config
     optimizers = capture.definition.optimizers
     parts = config.accumulation if callable(optimizers) or optimizers else 1
-    capture.loss_factor = _loss_factor(capture, parts)
+    capture.loss_factor = loss_factor(capture.definition, parts)
     if parts <= 1:
         return _once(capture, flat)
-    splits = [_split(v, parts, capture) if isinstance(v, torch.Tensor) else [v] * parts for v in flat]
+    splits = [split_batch(v, parts) if isinstance(v, torch.Tensor) else [v] * parts for v in flat]
     results = []
     for k in range(parts):
         results.append(_once(capture, [s[k] for s in splits]))
@@ -111,7 +113,7 @@ def run_build(capture: CaptureInterface, flat: list[Any]) -> Results:
             "build() returned different structures for different micro batches",
             "Return the same structure in each call.",
         )
-    joined = [_join([r.leaves[i] for r in results]) for i in range(spec.num_leaves)]
+    joined = [join_batches([r.leaves[i] for r in results]) for i in range(spec.num_leaves)]
     return replace(results[0], leaves=joined)
 
 
@@ -193,20 +195,23 @@ _UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
 
 
 def autocast(capture: CaptureInterface, enabled: bool = True) -> AbstractContextManager[object]:
-    config = capture.config
+    return autocast_of(capture.config, (*capture.args_flat, *capture.tensors), enabled)
+
+
+def autocast_of(
+    config: Config, values: Iterable[object], enabled: bool = True
+) -> AbstractContextManager[object]:
+    """Return the context of config.amp around build(). `values` are its arguments and its state."""
     if not config.amp:
         return contextlib.nullcontext()
-    device = (
-        "cuda"
-        if any(isinstance(v, torch.Tensor) and v.is_cuda for v in (*capture.args_flat, *capture.tensors))
-        else "cpu"
-    )
+    device = "cuda" if any(isinstance(v, torch.Tensor) and v.is_cuda for v in values) else "cpu"
     dtype = config.amp_dtype or (torch.float16 if device == "cuda" else torch.bfloat16)
     return torch.autocast(device, dtype=dtype, enabled=enabled)
 
 
-def _loss_factor(capture: CaptureInterface, parts: int) -> LossFactor:
-    scaler = resolve_scaler(capture.definition.grad_scaler)
+def loss_factor(definition: GraphDefinition, parts: int) -> LossFactor:
+    """Return the function from a root of backward() and its gradient to the scaled gradient."""
+    scaler = resolve_scaler(definition.grad_scaler)
 
     def factor(tensor: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor | None:
         if grad is None:
@@ -220,7 +225,8 @@ def _loss_factor(capture: CaptureInterface, parts: int) -> LossFactor:
     return factor
 
 
-def _split(tensor: torch.Tensor, parts: Any, capture: CaptureInterface) -> Any:
+def split_batch(tensor: torch.Tensor, parts: int) -> Any:
+    """Return the micro batches of an argument."""
     if tensor.dim() == 0 or tensor.shape[0] % parts:
         raise CaptureError(
             f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",
@@ -230,7 +236,8 @@ def _split(tensor: torch.Tensor, parts: Any, capture: CaptureInterface) -> Any:
     return tensor.chunk(parts, dim=0)
 
 
-def _join(values: Any) -> Any:
+def join_batches(values: Any) -> Any:
+    """Return the result of a step from those of its micro batches."""
     leading = values[0]
     if not isinstance(leading, torch.Tensor):
         return leading

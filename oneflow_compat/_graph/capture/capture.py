@@ -38,7 +38,7 @@ from .slots import shared_memory, slots_of
 from .state_map import StateMap, resolve
 from .update.loss_scaling import resolve_scaler
 from .update.optimizer_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
-from .update.step import Update
+from .update.step import Update, fill_packed_gradients
 from .values.dynamic_dimensions import DynamicDimensions
 from .values.option_reads import OptionReads
 
@@ -125,7 +125,7 @@ class Capture:
         grads = GradientsAside(self.tensors)
         recorder.on_lift = grads.hide
         modules = self._modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
-        self.reads = observe(definition.build, definition.owner, modules.add)
+        self.reads = observe(modules.add)
         self.step_reads = observe_steps() if trains else None
         with (
             undone(self._leave),
@@ -216,7 +216,7 @@ class Capture:
         for old, new in rebound:
             with torch.no_grad():
                 old.copy_(new)
-        self._packed_gradients()
+        fill_packed_gradients(optimizer for optimizer, _ in self.state.optimizers)
         self._record_update()
         return results
 
@@ -253,18 +253,6 @@ class Capture:
     def _late_state(self, early: StateMap) -> StateMap:
         state = self.definition.modules, self.definition.tensors, self.definition.optimizers
         return StateMap(*map(resolve, state)) if any(map(callable, state)) else early
-
-    def _packed_gradients(self) -> None:
-        """Give zeros to the parameters without a gradient in a group with contiguous_params.
-
-        The gradients of such a group are chunks of one buffer.
-        """
-        for optimizer, _ in self.state.optimizers:
-            for group in optimizer.param_groups:
-                if group.get("contiguous_params") and any(p.grad is not None for p in group["params"]):
-                    for p in group["params"]:
-                        if p.grad is None and p.requires_grad:
-                            p.grad = torch.zeros_like(p)
 
     def _record_update(self) -> None:
         scaler = resolve_scaler(self.definition.grad_scaler)

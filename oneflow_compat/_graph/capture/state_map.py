@@ -86,7 +86,6 @@ class StateMap:
             entries,
             tuple(optimizer for optimizer, _ in self.optimizers),
             free,
-            modules=tuple(self.all_modules()),
             aliases=tuple(self.aliases),
         )
 

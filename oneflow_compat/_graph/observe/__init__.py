@@ -1,8 +1,8 @@
 """What build() reads from Python: observed while it runs, and guarded before each later call.
 
-The seam: `observe(...)` is a context in which build() runs, its `finish(...)` returns the `PythonGuards`,
-and `PythonGuards.holds(rebind)` is asked before each call. `observe_steps()` does the same for step() of
-optimizers.
+The seam: `why_unobserved()` is None if reads can be observed here. `observe(...)` is a context in which
+build() runs, its `finish(...)` returns the `PythonGuards`, and `PythonGuards.holds(rebind)` is asked before
+each call. `observe_steps()` does the same for step() of optimizers.
 `checker_of(guards)` tests guards of other facts as fast, and `alike_test` and `separate_test` test arguments.
 
 - `instrumentation/`: copies of the user's code that call a hook before each read
@@ -12,12 +12,10 @@ optimizers.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..._active import capturing
-from .attribute_reads import AttributeReads
 from .guards import sources
 from .guards.call_tests import alike_test, separate_test, unknown
 from .guards.counters import count
@@ -26,9 +24,8 @@ from .guards.python_guards import Change, PythonGuards, checker_of
 from .guards.sources import Guard
 from .guards.torch_settings import setting_guards
 from .hooks.tensor_reads import facts_of_arguments
-from .instrumentation.bytecode import VERSION
-from .instrumentation.instructions import VERSIONS
-from .messages import report_fewer_guards, report_local_code, report_mode, report_repeated, report_unfollowed
+from .messages import report_local_code, report_mode, report_repeated, report_unfollowed
+from .support import why_unobserved
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -53,43 +50,25 @@ __all__ = [
     "setting_guards",
     "sources",
     "unknown",
+    "why_unobserved",
 ]
 
 
-def observe(build: Callable[..., Any], owner: Any, on_module: Callable[[Module], None]) -> Any:
+def observe(on_module: Callable[[Module], None]) -> Any:
     """Return a context in which reads of Python objects are noted.
 
-    `owner` is the graph that build() belongs to, or None. `on_module(module)` is called for each module that
-    build() uses, before build() can change it.
+    `on_module(module)` is called for each module that build() uses, before build() can change it.
     """
-    if can_observe():
-        from .observer import Observer  # not before it is known that torch has the hook
+    from .observer import Observer  # not before it is known that torch has the hook
 
-        return Observer(capturing, on_module)
-    report_fewer_guards()
-    return AttributeReads(build, owner, capturing, on_module)
+    return Observer(capturing, on_module)
 
 
 def observe_steps() -> Any:
     """Return a context in which reads of step() of the optimizers are noted.
 
-    Its `leave_out_state(optimizers)` is called before its first use. The result is None if frames cannot be
-    observed here.
+    Its `leave_out_state(optimizers)` is called before its first use.
     """
-    if not can_observe():
-        return None
     from .step_observer import StepObserver  # the same
 
     return StepObserver(capturing)
-
-
-@functools.lru_cache(None)
-def can_observe() -> bool:
-    """Whether frames can run instrumented here: the Python version is known, and torch's hook calls ours."""
-    if VERSION not in VERSIONS:
-        return False
-    try:
-        from .observer import sees_reads  # the same
-    except (ImportError, AttributeError):  # another torch
-        return False
-    return sees_reads()

@@ -1,12 +1,8 @@
 """Warnings and errors for what a program does not follow."""
 
-import functools
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from ..errors import CaptureError, location_text
 
@@ -24,17 +20,6 @@ def unfollowed_lines(unfollowed: Any) -> list[str]:
         location = site.code_location if site is not None else None
         lines.append(f"{expression}{what}; {location_text(location)}")
     return list(dict.fromkeys(lines))
-
-
-@functools.lru_cache(None)
-def report_fewer_guards() -> None:
-    """Warn once in a process that build() cannot be observed here."""
-    warnings.warn(
-        f"Python {sys.version.split()[0]} with torch {torch.__version__}: what build() reads cannot be"
-        " observed, so fewer changes of Python values are followed than elsewhere (docs/graph/python-state.md"
-        " lists them). Use Python 3.10 to 3.13, or make a new graph after such a change.",
-        stacklevel=2,
-    )
 
 
 def report_unfollowed(

@@ -177,7 +177,7 @@ class Observer:
         unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
         hold_weakly(kept, reads.weak)
         reads.weak.clear()
-        result = PythonGuards(kept, pinned, unfollowed, follows_modules=True)
+        result = PythonGuards(kept, pinned, unfollowed)
         if filled:
             result.end_with_this_call(filled[0])
         result.argument_facts = [*reads.argument_facts.values()]
@@ -454,12 +454,39 @@ HOOKS.update({f"{name}_of_tuple": _of_tuple(hook) for name, hook in list(HOOKS.i
 skip_hooks(HOOKS.values())
 
 
-def sees_reads() -> bool:
-    """Whether a read in a function that runs now reaches the hooks."""
+_PROBE = """
+class Owner:
+    value = 1
 
-    scope: dict[str, Any] = {}
-    exec(compile("class Owner: value = 1\ndef read(owner): return owner.value", "<probe>", "exec"), scope)
+    def method(self):
+        return self.called
+
+def closure(key):
+    def generate(owner):
+        yield owner.yielded[key]
+    return generate
+
+def read(owner, generate):
+    return [owner.value, name, owner.method(), list(generate(owner)), generate.__defaults__]
+"""
+_PROBED = {
+    "value": "an attribute",
+    "name": "a global name",
+    "called": "a read in a function that is called",
+    "yielded": "a read in a generator",
+    "key": "an item",
+}
+
+
+def unseen_reads() -> list[str]:
+    """Return the reads of a function that runs now which do not reach the hooks."""
+    scope: dict[str, Any] = {"name": 1}
+    exec(compile(_PROBE, "<probe>", "exec"), scope)
     observer, owner = Observer(lambda: True, lambda module: None), scope["Owner"]()
+    owner.called, owner.yielded = 1, {"key": 1}
     with observer:
-        scope["read"](owner)
-    return any(guard.key == "value" for guard in observer.reads.guards.values())
+        made = scope["read"](owner, scope["closure"]("key"))
+        is_listed = id(made) in observer.ids_made_by_build()
+    keys = {guard.key for guard in observer.reads.guards.values()}
+    unseen = [description for key, description in _PROBED.items() if key not in keys]
+    return unseen if is_listed else [*unseen, "the objects that a function makes"]

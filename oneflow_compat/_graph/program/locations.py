@@ -51,7 +51,6 @@ class LiveState:
     # tensors of closures and globals; replaced if they are rebound
     free: list[torch.Tensor] = field(default_factory=list)
     saved: dict[str, Any] = field(default_factory=dict)  # values of a graph that was read from disk
-    modules: tuple[tuple[str, torch.nn.Module], ...] = ()  # every module of the graph, by path
     # (tensor, container, key) of each further name of a tensor of a module
     aliases: tuple[tuple[torch.Tensor, Container, Any], ...] = ()
 

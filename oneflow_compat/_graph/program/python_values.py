@@ -3,7 +3,6 @@
 import decimal
 import enum
 import types
-from collections.abc import Hashable
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -23,7 +22,6 @@ PLAIN_TYPES = (
     range,
 )
 _CONSTANTS = (*PLAIN_TYPES, type(Ellipsis), np.dtype)
-BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
 _POINTER_BYTES = tuple.__itemsize__
@@ -120,16 +118,6 @@ def is_python_class(cls: type) -> bool:
     )
 
 
-def is_plain_container(value: object) -> bool:
-    if is_dict(value):
-        return (
-            len(value) <= MAX_ELEMENTS
-            and all(type(k) in NUMBERS for k in value)
-            and all(map(is_plain, value.values()))
-        )
-    return type(value) is list and len(value) <= MAX_ELEMENTS and all(map(is_plain, value))
-
-
 def tensor_meta(tensor: torch.Tensor) -> Metadata:
     """Return the metadata that a program assumes fixed for a tensor it reads."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
@@ -148,48 +136,6 @@ def _metadata(tensor: torch.Tensor) -> Metadata:
         tensor.requires_grad,
         tensor.layout,
         type(tensor),
-    )
-
-
-class Cell:
-    """A closure cell as a container."""
-
-    __slots__ = ("cell",)
-
-    def __init__(self, cell: types.CellType) -> None:
-        self.cell = cell
-
-    def __getitem__(self, key: object) -> Any:
-        return self.cell.cell_contents
-
-
-class Length:
-    """The length of a list or dict as a container."""
-
-    __slots__ = ("of",)
-
-    def __init__(self, of: list[Any] | dict[Any, Any]) -> None:
-        self.of = of
-
-    def __getitem__(self, key: object) -> int:
-        return len(self.of)
-
-
-class Elements:
-    """The elements of an array, which is an item of another container, as a container."""
-
-    __slots__ = ("container", "key")
-
-    def __init__(self, container: Any, key: Hashable) -> None:
-        self.container, self.key = container, key
-
-    def __getitem__(self, key: object) -> tuple[object, ...]:
-        return array_contents(self.container[self.key])
-
-
-def array_contents(value: object) -> tuple[object, ...]:
-    return (
-        (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
     )
 
 

@@ -195,7 +195,10 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
 
     def build_graph(self, *args: Any, **kwargs: Any) -> None:
         """Capture and compile for these arguments without running."""
-        self._engine.compile(*args, **kwargs)
+        if self._engine.eager_calls is not None:
+            self._engine.eager_calls.begin()
+        else:
+            self._engine.compile(*args, **kwargs)
 
     _compile = build_graph
 
@@ -283,6 +286,8 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         For example, the line of build() that uses a size as a Python number.
         """
         engine = self._engine
+        if engine.eager_calls is not None:
+            return engine.eager_calls.reason
         own_samplers = of_samplers(engine.programs, engine.config.backend_options)
         explanations = [*engine.assumptions.explanations, *own_samplers]
         return explained(self._name, engine.programs, explanations, engine.proofs)
@@ -301,7 +306,9 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         """Whether the graph was called or built with build_graph(). Modules, optimizers and options are fixed
         from then on.
         """
-        return self._engine.program is not None or self._loaded is not None
+        eager = self._engine.eager_calls
+        has_begun = self._engine.program is not None if eager is None else eager.has_begun
+        return has_begun or self._loaded is not None
 
     _is_compiled = is_compiled
 
@@ -396,6 +403,10 @@ def _left_alone_by_dynamo(function: Callable[..., Any]) -> None:
     """
     dynamo = torch._C._dynamo.eval_frame
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    if not all(
+        hasattr(dynamo, name) for name in ("set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction")
+    ):
+        return  # a torch with another frame hook, where graphs run in eager mode
     dynamo.set_code_exec_strategy(
         function.__code__, dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
     )

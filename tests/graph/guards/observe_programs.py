@@ -106,7 +106,9 @@ def stores():
     p = Child()
     p.x = Ordered(a=1)
     values = deque([1, 2]), list(range(9))
-    values[1][2:5] = [7]
+    low = 2
+    values[1][low:5] = [7]
+    values[1][:1] = values[0]
     return p.x, values, COUNT, p is None, values[1] is values[0]
 
 def long():
@@ -116,14 +118,43 @@ def long():
     + """
     return x
 
+class Context:
+    def __init__(self, *values):
+        self.values = values
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        self.values += (error == (None,) * 3,)
+
+def contexts(key=None):
+    context = Context(*"ab")
+    with context as entered, Context(None, None, None) as other:
+        x = [entered is context, any(v in "bc" for v in context.values), all(k for k in TABLE), tuple(k for k in TABLE)]
+        Context(None, None, None)
+    for k in TABLE:
+        with other:
+            if k == "b":
+                break
+    return x, context.values, other.values, isinstance(key, (int, str)), dict(a=key, **TABLE)["a"]
+
+TEMPLATE
+
 def main():
     inner = closure(2)
     g = generator([1, 2, 3])
     sent = [next(g), g.send(7), *g]
     return (inner(1), inner(2), sent, errors("e"), matched(Point()), matched({"k": [1, 2, 3]}), matched([1, 2]),
-            matched(3), calls(), stores(), long(), [i * j for i in range(3) for j in range(i)], {k: v for k, v in TABLE.items()})
+            matched(3), calls(), stores(), long(), contexts(), contexts(key=1), templates(1), [i * j for i in range(3) for j in range(i)], {k: v for k, v in TABLE.items()})
 """
 )
+
+
+_TEMPLATE = """
+def templates(x):
+    template = t"{x} and {TABLE['k'][x]!r:>{SCALE}}"
+    return [(i.value, i.expression, i.conversion, i.format_spec) for i in template.interpolations], template.strings
+"""
+PROGRAM = PROGRAM.replace("TEMPLATE", _TEMPLATE if sys.version_info >= (3, 14) else "templates = str")
 
 
 def instrumented(code, hooks, instrument):
@@ -153,12 +184,11 @@ def recording_hooks(instructions, seen):
 def check():
     """Run the program plain and instrumented; return the hooks that were called."""
     bytecode, instructions, instrument = load()
-    unknown = set(dis.opmap) - set(instructions.READS) - instructions.READS_NOTHING - instructions.PSEUDO
-    unknown = {name for name in unknown if not name.startswith("INSTRUMENTED_")}
+    unknown = instructions.unknown_instructions()
     assert not unknown, (
         f"instructions of Python {sys.version_info[:2]} that no table names: {sorted(unknown)}"
     )
-    assert sys.version_info[:2] in instructions.VERSIONS
+    assert sys.version_info[:2] in instructions.LAYOUTS
     results, seen = [], []
     for change in (False, True):
         code = compile(PROGRAM, __file__, "exec")
@@ -170,7 +200,7 @@ def check():
         results.append(repr(module.main()))
     assert results[0] == results[1], results
     names = {name for name, *_ in seen}
-    expected = {read.hook for name, read in instructions.READS.items() if name in dis.opmap}
+    expected = {read.hook for name, read in instructions.READS.items() if dis.opmap.get(name, 256) < 256}
     assert not expected - names - {"match_class"}, expected - names
     traceback_lines(instrument.instrument, recording_hooks(instructions, []))
     return seen

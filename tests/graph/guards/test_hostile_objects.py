@@ -70,6 +70,35 @@ def test_asynchronous_function_is_named():
     assert verdict(build, change) == "named"
 
 
+FACTORS = [1.0, 2.0]
+
+
+def test_body_of_a_class_that_reads_a_closure_is_named():
+    factor = 2.0
+
+    def build(x):
+        class Scale:
+            value = factor
+
+        return x * Scale.value
+
+    def change():
+        nonlocal factor
+        factor = 3.0
+
+    assert verdict(build, change) == "named"
+
+
+def test_body_of_a_class_that_reads_a_slice_is_named():
+    def build(x):
+        class Scale:
+            [value] = FACTORS[1:]
+
+        return x * Scale.value
+
+    assert verdict(build, lambda: FACTORS.__setitem__(1, 3.0)) == "named"
+
+
 def test_data_of_an_exception():
     holder = types.SimpleNamespace(factor=2.0)
 

@@ -52,11 +52,10 @@ def scaled(scaler: Any, grad: Any) -> Any:
     return grad * scaler._scale.to(device=grad.device)
 
 
-def unscale(update: Any) -> Any:
+def unscale(scaler: Any, optimizers: Any) -> Any:
     """Divide every gradient by the scale. Returns the found-inf tensor, or None for a static scale."""
-    scaler = update.scaler
     grads: list[Any] = []
-    for optimizer, _ in update.state.optimizers:
+    for optimizer in optimizers:
         for group in optimizer.param_groups:
             grads.extend(p.grad for p in group["params"] if p.grad is not None)
     dense = [g for g in grads if not g.is_sparse]
@@ -110,8 +109,12 @@ def choose(update: Any, found_inf: Any, kept: Any) -> None:
         bad = found_inf.bool()
         for tensor, old in kept:
             tensor.copy_(torch.where(bad.to(tensor.device), old, tensor.detach()))
-        if keeps_scale(scaler):
-            return
+        update_scale(scaler, found_inf)
+
+
+def update_scale(scaler: Any, found_inf: torch.Tensor) -> None:
+    """Grow or shrink a dynamic scale."""
+    if not keeps_scale(scaler):
         torch._amp_update_scale_(
             scaler._scale,
             scaler._growth_tracker,

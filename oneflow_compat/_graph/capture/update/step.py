@@ -27,7 +27,7 @@ from .loss_scaling import begun, choose, keep_old, unscale
 from .optimizer_state import CreatedState, StateChanges, StateValue, elements_of_others
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from torch.amp import GradScaler
     from torch.optim import Optimizer
@@ -101,8 +101,9 @@ class Update(StateChanges):
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
         self._take_snapshots()
-        found_inf = unscale(self) if self.scaler is not None else None
-        self._clip(found_inf)
+        optimizers = [optimizer for optimizer, _ in self.state.optimizers]
+        found_inf = unscale(self.scaler, optimizers) if self.scaler is not None else None
+        clip(optimizers, found_inf)
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._pre_materialize(index, optimizer)
         old_values = None
@@ -137,13 +138,6 @@ class Update(StateChanges):
             states = {p: (s, copied(s)) for p, s in optimizer.state.items()}
             self.snapshots.append((optimizer, states, [copied(g) for g in optimizer.param_groups]))
             self.elements_before.update(elements_of_others(optimizer.state))
-
-    def _clip(self, found_inf: Any) -> None:
-        for group in (g for optimizer, _ in self.state.optimizers for g in optimizer.param_groups):
-            clip_group(group)
-            for p in group["params"]:
-                if p in external_updates and p.grad is not None:
-                    p.grad.copy_(external_updates[p](p.grad, found_inf))
 
     def undo(self) -> None:
         """Restore optimizer state and group options, after an error and after success.
@@ -180,19 +174,6 @@ class Update(StateChanges):
             " optimizer.",
         )
 
-    def _refuse_class(self, index: Any, optimizer: Optimizer) -> None:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise UnsupportedInGraph(
-                "LBFGS evaluates the model several times per step, which depends on values",
-                "graph-optimizers",
-                "Step LBFGS in eager mode, or use another optimizer.",
-            )
-        if isinstance(self.state.optimizers[index][1], torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise CaptureError(
-                "ReduceLROnPlateau needs a metric in each step",
-                "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.",
-            )
-
     def _step_rows(self, index: Any, optimizer: Optimizer) -> None:
         """Record a step that changes only the rows which were gathered."""
         with torch.no_grad():
@@ -202,7 +183,7 @@ class Update(StateChanges):
             sparse_rows.after_step(optimizer, gathered, begun(self, existing, [optimizer]))
 
     def _step(self, index: Any, optimizer: Optimizer) -> None:
-        self._refuse_class(index, optimizer)
+        refuse_class(optimizer, self.state.optimizers[index][1])
         self.stepping = type(optimizer).__name__
         self._make_options_live(index, optimizer)
         groups_before = [copied(g) for g in optimizer.param_groups]
@@ -310,6 +291,42 @@ def _restore_attributes(optimizer: Optimizer, before: Any) -> Any:
 
 # counters that optimizers keep in param_groups: inputs from the first capture on, so no second one is needed
 _COUNTERS = {"step", "k"}
+
+
+def refuse_class(optimizer: Optimizer, scheduler: object) -> None:
+    """Raise an error for an optimizer or a scheduler whose step() needs more than a graph can give it."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UnsupportedInGraph(
+            "LBFGS evaluates the model several times per step, which depends on values",
+            "graph-optimizers",
+            "Step LBFGS in eager mode, or use another optimizer.",
+        )
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise CaptureError(
+            "ReduceLROnPlateau needs a metric in each step",
+            "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.",
+        )
+
+
+def clip(optimizers: Iterable[Optimizer], found_inf: torch.Tensor | None) -> None:
+    """Clip the gradients of all groups, then update the values that are kept outside of tensors."""
+    for group in (g for optimizer in optimizers for g in optimizer.param_groups):
+        clip_group(group)
+        for p in group["params"]:
+            if p in external_updates and p.grad is not None:
+                p.grad.copy_(external_updates[p](p.grad, found_inf))
+
+
+def fill_packed_gradients(optimizers: Iterable[Optimizer]) -> None:
+    """Give zeros to the parameters without a gradient in a group with contiguous_params.
+
+    The gradients of such a group are chunks of one buffer.
+    """
+    for group in (g for optimizer in optimizers for g in optimizer.param_groups):
+        if group.get("contiguous_params") and any(p.grad is not None for p in group["params"]):
+            for p in group["params"]:
+                if p.grad is None and p.requires_grad:
+                    p.grad = torch.zeros_like(p)
 
 
 def clip_group(group: Any) -> None:

@@ -137,12 +137,13 @@ def _path_to_raise(instructions: Sequence[dis.Instruction], n: int | None) -> Se
 def _raised_class(path: Iterable[dis.Instruction], frame: FrameType) -> type[Exception] | None:
     """Return the first class of errors that the instructions before a `raise` name, or None."""
     for instruction in path:
-        if instruction.opname in ("LOAD_ASSERTION_ERROR", "LOAD_COMMON_CONSTANT"):
+        if instruction.opname == "LOAD_ASSERTION_ERROR":
             return AssertionError
+        named = instruction.argval if instruction.opname == "LOAD_COMMON_CONSTANT" else None
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             named = frame.f_globals.get(instruction.argval, vars(builtins).get(instruction.argval))
-            if isinstance(named, type) and issubclass(named, Exception):
-                return named
+        if isinstance(named, type) and issubclass(named, Exception):
+            return named
     return None
 
 

@@ -44,12 +44,8 @@ class PythonGuards:
     `changed` is the label of the source that made `holds()` return False, and `change` says more of it.
     """
 
-    def __init__(
-        self, guards: Any, pinned: Any = (), unfollowed: Any = (), follows_modules: bool = False
-    ) -> None:
+    def __init__(self, guards: Any, pinned: Any = (), unfollowed: Any = ()) -> None:
         self.guards, self.pinned, self.unfollowed = guards, pinned, unfollowed
-        # whether the structure, the classes and the hooks of modules are among the guards
-        self.follows_modules = follows_modules
         self.changed: str | None = None
         self.change: Change | None = None
         # called once with a guard whose module was put into another mode

@@ -40,8 +40,20 @@ _FUNCTIONS = {
 _FILE_FUNCTIONS = {"listdir", "scandir", "stat", "lstat", "access", "readlink"}
 _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
 _OBJECT_READS = frozenset(
-    ["LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF", "LOAD_CLASSDEREF", "BINARY_SUBSCR", "IMPORT_STAR"]
+    [
+        "BINARY_SLICE",
+        "BINARY_SUBSCR",
+        "IMPORT_STAR",
+        "LOAD_ATTR",
+        "LOAD_CLASSDEREF",
+        "LOAD_DEREF",
+        "LOAD_FROM_DICT_OR_DEREF",
+        "LOAD_METHOD",
+        "LOAD_SPECIAL",
+        "LOAD_SUPER_ATTR",
+    ]
 )
+_OBJECT_READS_BY_ARGUMENT = frozenset(["INTRINSIC_IMPORT_STAR", "[]"])
 _OBSERVED = (Policy.USER, Policy.INSTALLED)
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
@@ -157,7 +169,7 @@ def is_logging(frame: types.FrameType | None) -> bool:
 def reads_objects(code: types.CodeType) -> bool:
     """Whether code reads attributes, items, variables of a closure or all names of a module."""
     return any(
-        instruction.opname in _OBJECT_READS or instruction.argrepr == "INTRINSIC_IMPORT_STAR"
+        instruction.opname in _OBJECT_READS or instruction.argrepr in _OBJECT_READS_BY_ARGUMENT
         for instruction in dis.get_instructions(code)
     )
 

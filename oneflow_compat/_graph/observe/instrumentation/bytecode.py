@@ -25,14 +25,17 @@ def _cache_sizes() -> dict[Any, Any]:
     entries = getattr(opcode, "_inline_cache_entries", None)
     if entries is None:
         return {}
-    if isinstance(entries, dict):  # from 3.13 on by name
+    if hasattr(entries, "items"):  # from 3.13 on by name; a frozendict in 3.15
         return {dis.opmap[name]: size for name, size in entries.items() if name in dis.opmap}
     return {code: size for code, size in enumerate(entries) if size}
 
 
 _CACHES = _cache_sizes()
 _CACHE = dis.opmap.get("CACHE")
-_BACKWARD = frozenset(code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name)
+# END_ASYNC_FOR jumps from 3.14 on, where tools see the end of a loop
+_BACKWARD = frozenset(
+    code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name or name == "END_ASYNC_FOR"
+)
 
 
 # (line, end line, column, end column) of an instruction

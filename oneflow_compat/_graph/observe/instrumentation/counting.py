@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from .bytecode import VERSION, Instruction
+from .bytecode import Instruction
+from .instructions import COMMON_CONSTANTS, LAYOUT
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,10 @@ class CountingStatement:
 
 _STORES = {
     "LOAD_ATTR": "STORE_ATTR",
-    "BINARY_SUBSCR": "STORE_SUBSCR",
     "LOAD_GLOBAL": "STORE_GLOBAL",
     "LOAD_DEREF": "STORE_DEREF",
 }
-_INPLACE = 13  # the first operator of BINARY_OP that is in place
+_INPLACE = range(13, 26)  # the operators of BINARY_OP that are in place
 _FUNCTIONS: dict[str | int, Callable[[Any, Any], Any]] = {
     "INPLACE_ADD": operator.add,
     "INPLACE_SUBTRACT": operator.sub,
@@ -50,17 +50,31 @@ _FUNCTIONS: dict[str | int, Callable[[Any, Any], Any]] = {
 }
 
 
+# instruction that loads a constant -> function from the code and its argument to the constant
+CONSTANTS: dict[str, Callable[[CodeType, int], Any]] = {
+    "LOAD_CONST": lambda code, arg: code.co_consts[arg],
+    "LOAD_SMALL_INT": lambda code, arg: arg,
+    "LOAD_COMMON_CONSTANT": lambda code, arg: COMMON_CONSTANTS[arg],
+}
+
+
+def is_subscript(instruction: Instruction) -> bool:
+    """Whether an instruction reads container[key]."""
+    name = instruction.name
+    return name == "BINARY_SUBSCR" or name == "BINARY_OP" and instruction.arg == LAYOUT.subscript
+
+
 def counting_statement(
     code: CodeType, instruction: Instruction, previous: Instruction | None, following: Sequence[Instruction]
 ) -> CountingStatement | None:
     """Return the statement that counts, if the instruction reads its variable: constant, operator, store."""
-    store = _STORES.get(instruction.name)
-    if store is None or len(following) < 3 or following[0].name not in ("LOAD_CONST", "LOAD_SMALL_INT"):
+    store = "STORE_SUBSCR" if is_subscript(instruction) else _STORES.get(instruction.name)
+    if store is None or len(following) < 3 or following[0].name not in CONSTANTS:
         return None
     operation, rest = following[1], following[2:]
-    if operation.name.startswith("INPLACE_") or operation.name == "BINARY_OP" and operation.arg >= _INPLACE:
+    if operation.name.startswith("INPLACE_") or operation.name == "BINARY_OP" and operation.arg in _INPLACE:
         rest = [each for each in rest if each.name not in ("SWAP", "ROT_TWO", "ROT_THREE")]
-    elif operation.name.startswith("BINARY_") and operation.name != "BINARY_SUBSCR":
+    elif operation.name.startswith("BINARY_") and not is_subscript(operation):
         rest = _after_owner(instruction, previous, rest)
     else:
         return None
@@ -73,7 +87,7 @@ def _after_owner(
     instruction: Instruction, previous: Instruction | None, rest: Sequence[Instruction]
 ) -> Sequence[Instruction]:
     """Skip the local variable of the owner, which is loaded again: `self.n = self.n + 1`."""
-    if instruction.name == "BINARY_SUBSCR":
+    if is_subscript(instruction):
         return ()
     if instruction.name != "LOAD_ATTR":
         return rest
@@ -82,7 +96,7 @@ def _after_owner(
 
 
 def _have_same_name(code: CodeType, load: Instruction, store: Instruction) -> bool:
-    if load.name == "BINARY_SUBSCR":  # the statement is in place, so that it stores where it reads
+    if is_subscript(load):  # the statement is in place, so that it stores where it reads
         return True
     if load.name == "LOAD_DEREF":
         return bool(load.arg == store.arg)
@@ -91,16 +105,19 @@ def _have_same_name(code: CodeType, load: Instruction, store: Instruction) -> bo
 
 def index_of_name(load: Instruction) -> int:
     """Return the index of the name that an instruction loads. The lowest bits of some arguments are flags."""
-    name, arg = load.name, int(load.arg)
-    if name == "LOAD_GLOBAL" and VERSION >= (3, 11) or name == "LOAD_ATTR" and VERSION >= (3, 12):
-        return arg >> 1
-    return arg >> 2 if name == "LOAD_SUPER_ATTR" else arg
+    flags = {
+        "LOAD_GLOBAL": LAYOUT.global_flags,
+        "LOAD_ATTR": LAYOUT.attribute_flags,
+        "IMPORT_NAME": LAYOUT.import_flags,
+        "LOAD_SUPER_ATTR": 2,
+    }
+    return int(load.arg) >> flags.get(load.name, 0)
 
 
 def _step(code: CodeType, constant: Instruction, operation: Instruction) -> Step | None:
-    operand = constant.arg if constant.name == "LOAD_SMALL_INT" else code.co_consts[constant.arg]
+    operand = CONSTANTS[constant.name](code, constant.arg)
     kind: str | int = operation.name
     if kind == "BINARY_OP":
-        kind = operation.arg % _INPLACE
+        kind = operation.arg % _INPLACE.start
     function = _FUNCTIONS.get(kind)
     return Step(function, operand) if function is not None and type(operand) in (int, float) else None

@@ -13,6 +13,7 @@ from torch._C._dynamo import eval_frame
 from torch._C._dynamo.guards import RootGuardManager
 
 from .bytecode import VERSION
+from .instructions import LAYOUT
 from .instrument import instrument
 from .policy import Policy, policy_of
 
@@ -20,7 +21,6 @@ _DYNAMO = "torch._dynamo.eval_frame"
 _OPTIMIZED = 1  # a function's code; class bodies and modules keep their names in a dict
 _GENERATOR = 0x20
 _ASYNCHRONOUS = 0x80 | 0x100 | 0x200
-_FRESH = 0 if VERSION >= (3, 13) else -1  # f_lasti of a frame that has run nothing yet
 _ACTION, _STRATEGY = eval_frame._FrameAction, eval_frame._FrameExecStrategy
 _RUN = _STRATEGY(_ACTION.DEFAULT, _ACTION.DEFAULT)
 _SKIP = _STRATEGY(_ACTION.SKIP, _ACTION.DEFAULT)
@@ -104,7 +104,7 @@ class observed_frames:
         if not code.co_flags & _OPTIMIZED or code.co_flags & _ASYNCHRONOUS:
             self.unobserved(code, frame.f_globals)
             return _Decision(_SKIP)
-        if code.co_flags & _GENERATOR and (frame.f_lasti > _FRESH or VERSION < (3, 11)):
+        if code.co_flags & _GENERATOR and (frame.f_lasti > LAYOUT.fresh or VERSION < (3, 11)):
             # it started before; or 3.10, where only its own frame yields
             self.unobserved(code, frame.f_globals)
             return _Decision(_SKIP, apply_to_code=VERSION < (3, 11))

@@ -12,11 +12,9 @@ from types import CodeType
 from typing import Any
 
 from .bytecode import VERSION, Instruction, Position, decode, rebuild
-from .counting import Step, counting_statement, index_of_name
-from .instructions import CONTENTS_OF_TOP, MAKES_BOOL, READS
+from .counting import CONSTANTS, Step, counting_statement, index_of_name, is_subscript
+from .instructions import COMMON_CONSTANTS, CONTENTS_OF_TOP, ITEM, LAYOUT, MAKES_BOOL, READS
 
-_NO_COPY = VERSION < (3, 11)
-_CALLABLE_FIRST = VERSION >= (3, 13)  # the callable lies below the NULL of a call
 _LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LOAD_FAST"
 
 
@@ -94,18 +92,21 @@ class _Builder:
         self, instruction: Instruction, before: Instruction | None, following: Any
     ) -> list[Instruction]:
         """Return the instruction with its hook before it."""
-        name, read = instruction.name, READS.get(instruction.name)
+        name = instruction.name
+        read = ITEM if is_subscript(instruction) else READS.get(name)
         previous = before.name if before is not None else ""
         if name == "KW_NAMES" and following:  # before 3.13 the names of keywords come before the call
             return [*self._call_hook(following[0]), instruction]
         if name == "PRECALL" and previous != "KW_NAMES" and following:
             return [*self._call_hook(following[0]), instruction]
-        if name == "CALL" and (previous in ("PRECALL", "KW_NAMES")):
+        if name == "CALL" and (previous in ("PRECALL", "KW_NAMES") or _is_of_with(instruction, before)):
+            return [instruction]
+        if name == "IS_OP" and _is_question_of_compiler(before):
             return [instruction]
         if read is None or read.of_globals and not self.is_user:
             return [instruction]
         if read.hook in ("call", "call_unpacked"):
-            return [*self._call_hook(instruction), *_without_method(instruction)]
+            return [*self._call_hook(instruction, previous), *_without_method(instruction)]
         if read == CONTENTS_OF_TOP and self._tests_nothing(name, instruction, previous):
             return [instruction]
         site = self._site(instruction, before, following)
@@ -132,30 +133,31 @@ class _Builder:
         name: str = getattr(self.code, "_varname_from_oparg")(arg)  # noqa: B009 -- of Python 3.11 and later
         return name
 
-    def _call_hook(self, call: Any) -> Any:
-        """The hook of a call: the callable, then its arguments."""
+    def _call_hook(self, call: Any, previous: str = "") -> Any:
+        """The hook of a call: the callable, then its arguments. `previous` is the instruction before it."""
         name, count = call.name, call.arg
         site = self._site(call)
         if name == "CALL_FUNCTION_EX":
+            if LAYOUT.has_null_keywords:
+                return self._hook("call_unpacked", (4, 2) if previous == "PUSH_NULL" else (4, 2, 1), site)
             keywords = count & 1
-            depth = (2 if VERSION < (3, 14) else 4) + keywords
-            return self._hook("call_unpacked", (depth + _CALLABLE_FIRST, *range(1 + keywords, 0, -1)), site)
+            depth = 2 + keywords + LAYOUT.callable_first
+            return self._hook("call_unpacked", (depth, *range(1 + keywords, 0, -1)), site)
         below = 1 if name in ("CALL_KW", "CALL_FUNCTION_KW") else 0  # the names of keywords
-        depth = below + count + (2 if _CALLABLE_FIRST else 1)  # of the callable on the stack
+        depth = below + count + (2 if LAYOUT.callable_first else 1)  # of the callable on the stack
         return self._hook("call", (depth, *range(below + count, below, -1)), site)
 
     def _hook(self, hook: Any, operands: Any, site: Any, load: Any = None) -> Any:
-        if _NO_COPY:
+        if not LAYOUT.has_copy:
             return self._hook_310(hook, operands, site, load)
         function = self._constant(self.hooks[hook])
-        start = (
-            [function, Instruction("PUSH_NULL")] if _CALLABLE_FIRST else [Instruction("PUSH_NULL"), function]
-        )
+        null = Instruction("PUSH_NULL")
+        start = [function, null] if LAYOUT.callable_first else [null, function]
         copies = [Instruction("COPY", depth + 2 + count) for count, depth in enumerate(operands)]
         arguments = [*copies, *([load] if load is not None else []), self._constant(site)]
         self.extra_stack = max(self.extra_stack, len(arguments) + 3)
         call = [Instruction("CALL", len(arguments))]
-        if VERSION == (3, 11):
+        if LAYOUT.has_precall:
             call.insert(0, Instruction("PRECALL", len(arguments)))
         return [*start, *arguments, *call, Instruction("POP_TOP")]
 
@@ -203,19 +205,37 @@ class _Builder:
         return self.code.co_names[index_of_name(instruction)] if is_named else None
 
 
+def _is_question_of_compiler(before: Instruction | None) -> bool:
+    """Whether the operand of a comparison by identity is the builtin that a global name may mean: `all`."""
+    is_common = before is not None and before.name == "LOAD_COMMON_CONSTANT"
+    return before is not None and is_common and callable(COMMON_CONSTANTS[before.arg])
+
+
+def _is_of_with(call: Instruction, before: Instruction | None) -> bool:
+    """Whether a call of `with` enters or leaves the context, from 3.14 on. LOAD_SPECIAL has read the object.
+
+    `__exit__` gets three times None from instructions that have the place of the call itself.
+    """
+    if before is None or before.name == "LOAD_SPECIAL":
+        return before is not None
+    has_columns = call.position is not None and call.position[2] is not None
+    is_exit = "LOAD_SPECIAL" in dis.opmap and before.name in CONSTANTS and call.arg == 3
+    return is_exit and has_columns and before.position == call.position
+
+
 def _without_method(instruction: Instruction) -> list[Any]:
     """The instruction; one that loads a method loads a bound method, which the hook of a call can look at."""
     name = instruction.name
     if name == "LOAD_METHOD":
         instruction.opcode = Instruction("LOAD_ATTR").opcode
-        if _NO_COPY:
+        if not LAYOUT.has_copy:
             return [instruction]
         return [instruction, Instruction("PUSH_NULL"), Instruction("SWAP", 2)]
     if name == "CALL_METHOD":
         instruction.opcode = Instruction("CALL_FUNCTION").opcode
         return [instruction]
-    if VERSION >= (3, 12) and name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and instruction.arg & 1:
+    if LAYOUT.attribute_flags and name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and instruction.arg & 1:
         instruction.arg &= ~1
         null = [Instruction("PUSH_NULL")]
-        return [instruction, *null] if _CALLABLE_FIRST else [instruction, *null, Instruction("SWAP", 2)]
+        return [instruction, *null] if LAYOUT.callable_first else [instruction, *null, Instruction("SWAP", 2)]
     return [instruction]

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from ...._graph import Engine, GraphDefinition
+from ...._graph.eager_calls import warn_of_eager_calls
+from ...._graph.observe import why_unobserved
 from .. import typing as job_typing
 from .._functions import names as _names
 from .._functions.buffers import TensorList
@@ -188,8 +190,13 @@ class Job:
         self, signature: Sequence[Any], values: Sequence[torch.Tensor], probe: bool = False
     ) -> _Compiled | None:
         compiled = _Compiled()
-        if self.session.eager:
+        unobserved = why_unobserved()
+        if unobserved is not None:
+            warn_of_eager_calls(unobserved)
+        if self.session.eager or unobserved is not None:
             self._eager(compiled)
+            if probe and not self.session.eager:
+                self._probe(values)
         else:
             try:
                 self._capture(compiled, values)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 def last_entry(graph: GraphMembers, what: str) -> Entry:
     """Return the entry of the program last run. RuntimeError that names `what` if there is none."""
+    if graph._engine.eager_calls is not None:
+        raise graph._engine.eager_calls.no_program(what)
     if graph.program is None:
         raise RuntimeError(
             f"{what}: graph {graph.name} has no program yet; call it once (or build_graph) with arguments of"
