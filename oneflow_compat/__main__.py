@@ -33,7 +33,6 @@ def doctor() -> list[tuple[str, str, bool]]:
 
     import oneflow
     from oneflow import _installation
-    from oneflow._graph.observe import why_unobserved
     from oneflow._upstream.versions import torch_is_before
 
     conflicts = _installation.conflicting_distributions()
@@ -71,16 +70,28 @@ def doctor() -> list[tuple[str, str, bool]]:
         )
     )
     rows.append(("custom operators", *_extension()))
-    unobserved = why_unobserved()
-    state = f"every call runs in eager mode: {unobserved}" if unobserved else "captures programs"
-    rows.append(("nn.Graph", state, unobserved is None))
     rows += _missing_names()
+    rows.append(("nn.Graph", *_graphs()))
     rows.append(("dialect", oneflow.get_dialect(), True))
     for module, (package, use) in OPTIONAL_MODULES.items():
         is_installed = importlib.util.find_spec(module) is not None
         state = "installed" if is_installed else f"not installed (pip install {package}), for {use}"
         rows.append((module, state, is_installed))
     return rows
+
+
+def _graphs() -> tuple[str, bool]:
+    """Return how graphs run here, and whether they are captured."""
+    from ._upstream.missing import MissingName
+
+    try:
+        from ._graph.observe import why_unobserved
+    except MissingName as error:
+        return str(error), False
+    unobserved = why_unobserved()
+    if unobserved:
+        return f"every call runs in eager mode: {unobserved}", False
+    return "captures programs", True
 
 
 def _missing_names() -> list[tuple[str, str, bool]]:

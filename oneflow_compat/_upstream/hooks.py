@@ -58,6 +58,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "_debug_has_internal_overlap",
         "writes of a compiled region that leave what is still read",
         "tests/graph/backends/test_in_place_writes.py",
+        GRAPHS,
     ),
     ("torch", "_tensor", "a name in torch's files", "tests/files/test_allow.py"),
     ("torch", "_neg_view", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
@@ -377,7 +378,6 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "eval_frame",
         "torch.compile of surrounding code calls a graph as an opaque function",
         "tests/graph/calls/test_contexts.py",
-        GRAPHS,
     ),
     (
         "torch.utils.checkpoint",
@@ -1166,14 +1166,12 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "_FrameAction _FrameExecStrategy reset_code set_code_exec_strategy set_eval_frame",
         "running frames of build() as instrumented copies of their code",
         "tests/graph/guards/test_observe_bytecode.py",
-        GRAPHS,
     ),
     (
         "torch._C._dynamo.guards",
         "RootGuardManager",
         "the base class that torch requires for objects stored with an instrumented copy",
         "tests/graph/guards/test_observe_bytecode.py",
-        GRAPHS,
     ),
     (
         "torch._C",

@@ -72,5 +72,5 @@ def is_in_torch(path: str) -> bool:
 def _message(feature: str, path: str) -> str:
     return (
         f"{feature} needs {path} ({HOOKS[path].purpose}), which torch {torch.__version__} does not have;"
-        f" install a version that this package was tested with: {', '.join(CHECKED)}"
+        f" install a version that this package was tested with: {', '.join(CHECKED) or '2.11 to 2.15'}"
     )

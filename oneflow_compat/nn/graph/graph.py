@@ -403,6 +403,10 @@ def _left_alone_by_dynamo(function: Callable[..., Any]) -> None:
     """
     dynamo = torch._C._dynamo.eval_frame
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    if not all(
+        hasattr(dynamo, name) for name in ("set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction")
+    ):
+        return  # a torch with another frame hook, where graphs run in eager mode
     dynamo.set_code_exec_strategy(
         function.__code__, dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
     )
