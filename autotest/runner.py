@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS_PER_RUN = 20  # refused cases allowed for each valid one asked for
 SEEDS = 1 << 16
-DTYPE_CHOICES = 18  # the last six are not float32
+DTYPE_CHOICES = 18  # the last nine are not float32
 
 
 class _Stop(unittest.SkipTest):
@@ -111,9 +111,9 @@ class _Run:
         return self.options.like != "oneflow"
 
     def sampled_dtype(self, choice: int) -> torch.dtype | None:
-        """Return the dtype of a case: float32 (None) in two of three, or one that both sides have."""
+        """Return the dtype of a case: float32 (None) in one of two, or one that both sides have."""
         dtypes = self.pair.float_dtypes if self.pair.level == SAME_KERNELS else []
-        dtype = dtypes[choice % len(dtypes)] if choice >= DTYPE_CHOICES - 6 and dtypes else None
+        dtype = dtypes[choice % len(dtypes)] if choice >= DTYPE_CHOICES // 2 and dtypes else None
         return None if dtype in self.refused_dtypes else dtype
 
     def note_dtype(self, dtype: torch.dtype | None, vote: int) -> None:
