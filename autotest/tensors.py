@@ -115,7 +115,7 @@ class random_pytorch_tensor(generator):
         """Sample the sizes."""
         case = cases.breaking()
         if case is not None and self.has_free_form and self.has_default_dim0:
-            if self.choose.integer(0, 12) == 11:
+            if self.choose.integer(0, 8) == 7:
                 return ()
         ndim = int(self.ndim.value())
         dims = [None, *self.dims[1:]] if case is not None and self.has_default_dim0 else self.dims
