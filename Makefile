@@ -32,7 +32,7 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
+.PHONY: help demo test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs mutants parity \
   check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes lock clean
 
 help: ## list the targets and settings
@@ -101,6 +101,9 @@ stubs: $(VENV)/.extras ## write the type stubs (*.pyi) of the public modules
 docs: $(VENV)/.extras ## build the documentation site in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open build/site/index.html"
+
+mutants: $(VENV)/.extras ## plant bugs of fourteen kinds, and count those that a default test of AutoTest finds
+	OMP_NUM_THREADS=1 $(BIN)/python tests/autotest/mutants/run.py
 
 parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; writes a page to parity_output/
 	$(BIN)/python tests/parity/run.py --out parity_output

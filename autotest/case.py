@@ -90,6 +90,7 @@ class Case:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
         self.dtype: torch.dtype | None = None  # of sampled float tensors and of modules; None is float32
+        self.content: tuple[int, int] | None = None  # seed and spread of the last sampled tensor
         self.has_second_order = False  # second derivatives are compared
         self.batch: int | None = None  # the size of each dimension 0 that the test leaves open
         self.modules: list[DualObject] = []  # dual modules made in this case

@@ -188,7 +188,7 @@ def flat(x: Any) -> list[Any]:
 
 
 def _is_tensor(x: Any) -> bool:
-    return hasattr(x, "untyped_storage") and hasattr(x, "_version")
+    return hasattr(x, "untyped_storage") and hasattr(type(x), "_version")
 
 
 def _version(t: torch.Tensor) -> int:

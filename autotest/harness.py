@@ -167,8 +167,6 @@ class _Samplers:
         _check_size(tensor)
         if isinstance(requires_grad, generator):
             requires_grad = requires_grad.to(bool).value()
-        if requires_grad is True and cases.breaking() is not None:
-            requires_grad = source.current().live().integer(0, 10) != 9
         strides = self._sampled_strides(tensor)
         if strides is not None:
             tensor = tensors.with_strides(tensor, *strides)

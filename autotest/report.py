@@ -54,15 +54,19 @@ def report(
     return f"\n{what}, as a script:\n{'-' * 78}\n{program}{'-' * 78}\n{again}"
 
 
+REPEATED = ("N", "LIKE", "GRAPH", "GRAPH_BACKEND", "ERRORS", "CPU_ONLY")  # variables that choose the cases
+
+
 def command(seed: int, test_id: str) -> str:
     """Return the command that runs the test again with the same cases."""
+    variables = [f"ONEFLOW_TEST_SEED={seed}"]
+    for name in (f"ONEFLOW_TEST_{name}" for name in REPEATED):
+        if config.get(name) != config.VARIABLES[name][0]:
+            variables.append(f"{name}={config.get(name)}")
+    settings = " ".join(variables)
     where = config.get("PYTEST_CURRENT_TEST").rpartition(" ")[0]
     if where:
-        return f'ONEFLOW_TEST_SEED={seed} python -m pytest "{where}"'
+        return f'{settings} python -m pytest "{where}"'
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     name = test_id.partition("<locals>.")[2] or test_id.partition(".")[2]
-    return (
-        f"ONEFLOW_TEST_SEED={seed} python {file} {name}"
-        if file
-        else f"ONEFLOW_TEST_SEED={seed}, then run {test_id}"
-    )
+    return f"{settings} python {file} {name}" if file else f"{settings}, then run {test_id}"

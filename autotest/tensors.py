@@ -115,7 +115,7 @@ class random_pytorch_tensor(generator):
         """Sample the sizes."""
         case = cases.breaking()
         if case is not None and self.has_free_form and self.has_default_dim0:
-            if self.choose.integer(0, 12) == 11:
+            if self.choose.integer(0, 8) == 7:
                 return ()
         ndim = int(self.ndim.value())
         dims = [None, *self.dims[1:]] if case is not None and self.has_default_dim0 else self.dims
@@ -138,6 +138,18 @@ class random_pytorch_tensor(generator):
             return LONG
         return self.choose.integer(1, 8)
 
+    def _content(self, case: cases.Case | None) -> tuple[int, int]:
+        """Sample (seed, spread) of the values; one tensor of twelve has the values of the one before it."""
+        if case is None:
+            return self.choose.content_seed(), 0
+        kind = self.choose.integer(0, 12)
+        if kind != 11 or case.content is None:
+            spread = self.choose.integer(0, SPREADS)
+            is_simple = kind < 2
+            seed = self.choose.integer(0, source.SIMPLE) if is_simple else self.choose.content_seed()
+            case.content = seed, spread
+        return case.content
+
     def _calc_value(self) -> torch.Tensor:
         import torch
 
@@ -150,11 +162,7 @@ class random_pytorch_tensor(generator):
         is_free = case is not None and low is None and high is None and python_type is not bool
         low = 0 if low is None else low
         high = (2 if python_type is bool else low + 1 if low >= 1 else 1) if high is None else high
-        spread = self.choose.integer(0, SPREADS) if case is not None else 0
-        if case is not None and self.choose.integer(0, 6) == 0:
-            seed = self.choose.integer(0, source.SIMPLE)
-        else:
-            seed = self.choose.content_seed()
+        seed, spread = self._content(case)
         if python_type in (float, complex) and high < low:
             raise ValueError(f"random_tensor: values are low <= x < high, found low={low} and high={high}")
         if python_type is complex:
@@ -225,8 +233,8 @@ LAYOUTS = ("transposed", "sliced", "offset", "expanded", "channels last")
 
 
 def sampled_strides(shape: tuple[int, ...], choose: source.Source) -> tuple[py_tuple, int] | None:
-    """Sample (strides, offset) of a tensor; None is contiguous, every second time."""
-    choice = choose.integer(0, 2 * len(LAYOUTS)) - len(LAYOUTS)
+    """Sample (strides, offset) of a tensor; None is contiguous, three times of eight."""
+    choice = choose.integer(0, len(LAYOUTS) + 3) - 3
     if choice < 0 or not shape or 0 in shape:
         return None
     return strides_of(LAYOUTS[choice], shape)

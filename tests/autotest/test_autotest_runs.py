@@ -336,6 +336,19 @@ def test_a_failure_that_does_not_come_again_is_reported_as_such(api):
         run(None)
 
 
+def test_a_failure_that_is_not_shrunk_for_lack_of_time_is_deterministic(monkeypatch):
+    monkeypatch.setenv("ONEFLOW_TEST_SHRINK_SECONDS", "0")
+    e = failure(harness(relu=lambda x: x.relu() + 1), lambda api: api.torch.relu(api.random_tensor(2)))
+    assert "smallest failing case found" in str(e) and "did not fail again" not in str(e)
+
+
+def test_the_command_names_every_setting_that_chooses_the_cases(monkeypatch):
+    monkeypatch.setenv("ONEFLOW_TEST_N", "30")
+    monkeypatch.setenv("ONEFLOW_TEST_LIKE", "oneflow")
+    e = failure(harness(relu=lambda x: x.relu() + 1), lambda api: api.torch.relu(api.random_tensor(2)))
+    assert "ONEFLOW_TEST_SEED=20 ONEFLOW_TEST_N=30 ONEFLOW_TEST_LIKE=oneflow python -m pytest" in str(e)
+
+
 def test_without_hypothesis_cases_are_drawn_but_not_shrunk(monkeypatch):
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     seen = []

@@ -221,7 +221,7 @@ class Observer:
         self, result: PythonGuards, writes: list[Write], written: set[Any], replayed: Any
     ) -> None:
         """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
-        caches = set(map(id, self._caches))
+        caches = {id(cache) for cache in self._caches if not is_a(cache, WEAK_CONTAINERS)}
         is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
         for write in writes:
             if id(write.owner) in caches or id(write.owner) in self.reads.complete:

@@ -9,12 +9,15 @@ from . import profiler as profiler
 from . import torch_flow_dual_object as torch_flow_dual_object
 from . import util as util
 
-def autotest(n: Any = 20, auto_backward: Any = True, rtol: Any = 0.0001, atol: Any = 1e-05, check_graph: Any = True, check_allclose: Any = True, check_dtype: Any = False, check_grad_use_random_data: Any = True, include_complex: Any = False) -> Any:
+def autotest(n: Any = 20, auto_backward: Any = True, rtol: Any = 0.0001, atol: Any = 1e-05, check_graph: Any = True, check_allclose: Any = True, check_dtype: Any = None, check_grad_use_random_data: Any = True, include_complex: Any = False, like: Any = None, gradcheck: Any = False) -> Any:
     """Run the test on n sampled cases and compare the two libraries.
 
     check_graph: True also runs the program as one graph; False or "ValidatedFalse" does not.
     auto_backward: run backward from the returned tensors that require a gradient. A library without
         gradients needs False. A case that both libraries refuse is sampled again.
+    check_dtype: compare float dtypes; by default at the level "same kernels". Other dtypes always are.
+    like: "oneflow" samples by the defaults of OneFlow's harness, "kernels" what breaks kernels.
+    gradcheck: check second derivatives, numerical gradients and forward mode in each case.
     """
     ...
 
@@ -22,10 +25,11 @@ def globaltest(f: Any) -> Any:
     """Make the sampled tensors of a test global tensors, the same on every rank."""
     ...
 
-def random_tensor(ndim: Any = None, dim0: Any = 1, dim1: Any = None, dim2: Any = None, dim3: Any = None, dim4: Any = None, low: Any = None, high: Any = None, dtype: Any = ..., requires_grad: Any = True, pin_memory: Any = False) -> Any:
+def random_tensor(ndim: Any = None, dim0: Any = ..., dim1: Any = None, dim2: Any = None, dim3: Any = None, dim4: Any = None, low: Any = None, high: Any = None, dtype: Any = ..., requires_grad: Any = True, pin_memory: Any = False, special: Any = False) -> Any:
     """Sample a tensor on both sides.
 
-    Sizes that are not given are sampled from 1 to 7, values from [low, high), by default [0, 1).
+    Sizes, values, dtype and strides that the test does not give are sampled. `special=True` adds inf,
+    nan, denormals and the extremes of the dtype.
     """
     ...
 
@@ -82,9 +86,14 @@ def gpu_device() -> Any:
     """"cuda"; the test is skipped without a CUDA device."""
     ...
 
-def random_pytorch_tensor(ndim: Any = None, dim0: Any = 1, dim1: Any = None, dim2: Any = None, dim3: Any = None, dim4: Any = None, low: Any = None, high: Any = None, dtype: Any = ..., pin_memory: Any = False) -> Any:
-    """A torch tensor; missing sizes are sampled from 1 to 7, `ndim` from 1 to 5, values from [low, high) =
-    [0, 1).
+def random_pytorch_tensor(ndim: Any = None, dim0: Any = ..., dim1: Any = None, dim2: Any = None, dim3: Any = None, dim4: Any = None, low: Any = None, high: Any = None, dtype: Any = ..., pin_memory: Any = False, special: Any = False) -> Any:
+    """A torch tensor whose missing sizes, values and dtype are sampled.
+
+    In a case of like="oneflow", and outside a case, missing sizes are 1 to 7, dim0 is 1, values are [0, 1)
+    and float32. Otherwise sizes may be 0 and 33, a missing ndim may be 0, and values without bounds are of
+    any sign and size, with ties, ones and both zeros. Float tensors have the dtype of the case. A candidate
+    that is another implementation gets no size of 0 and no dtype but float32 unless the test asks for it.
+    special: some elements are inf, nan, denormal or the largest number of the dtype.
     """
     ...
 

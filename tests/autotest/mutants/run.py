@@ -67,6 +67,10 @@ def results(arguments):
             yield mutant, [in_a_child(mutant, arguments.n, seed) for seed in range(1, arguments.seeds + 1)]
 
 
+def is_found(outcome):
+    return bool(outcome) and not outcome.startswith("error")
+
+
 def table(found):
     """Return the lines of the table by kind: mutants, found, and those that only a special test can find."""
     lines = ["| kind | planted | found | beyond a default test |", "|---|---|---|---|"]
@@ -74,7 +78,7 @@ def table(found):
     for kind in KINDS:
         rows = [(m, o) for m, o in found if m.kind == kind]
         counted = [o for m, o in rows if not m.beyond]
-        caught = sum(sum(bool(x) for x in o) / len(o) for o in counted)
+        caught = sum(sum(is_found(x) for x in o) / len(o) for o in counted)
         row = [len(counted), caught, len(rows) - len(counted)]
         totals = [a + b for a, b in zip(totals, row)]
         lines.append(f"| {kind} | {row[0]} | {row[1]:.3g} | {row[2]} |")
@@ -94,7 +98,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--n", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--kind", default="")
+    parser.add_argument("--kind", default="", choices=("", *KINDS))
     parser.add_argument("--name", default="")
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
@@ -103,7 +107,7 @@ def main():
     start, found = time.monotonic(), []
     for mutant, outcomes in results(arguments):
         found.append((mutant, outcomes))
-        missed = [o for o in outcomes if not o or o.startswith("error")]
+        missed = [o for o in outcomes if not is_found(o)]
         if missed and not mutant.beyond:
             print(f"missed {mutant.kind}: {mutant.name} {missed[0]}", flush=True)
     lines = table(found)

@@ -58,6 +58,9 @@ class Write:
         if self.key is not None:
             return not same_value(self.before, self.current())
         now = contents(self.owner)
+        if is_a(self.owner, WEAK_CONTAINERS):  # a cache, unless another value has the place of an old one
+            new = _entries(now) if len(self.before) > 1 else {}
+            return any(k in new and not same_value(v, new[k]) for k, v in _entries(self.before).items())
         if is_a(self.owner, dict):
             return any(not is_followed(id(self.owner), key) for key in _changed_keys(self.before, now))
         return not _is_same(self.before, now)
