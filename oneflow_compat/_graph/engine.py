@@ -444,7 +444,8 @@ class Engine:
         except Exception as error:
             if error_of_handler(error) is not None:
                 raise
-            message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            cause = error_of(f"the {backend} backend", error)
+            message = f"{type(cause).__name__}: {cause}".split("\n", 1)[0]
             if backend == "inductor" and self.config.backend is not None:
                 raise OneFlowError(
                     f"graph {self.name}: the inductor backend could not compile it ({message});"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..._env import get
 from ..._errors import OneFlowError
+from ..._upstream.missing import error_of
 from .memory import keep_freed_memory_for
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ def compiler_for(name: str) -> Callable[[Program, Config], CompiledFunction]:
             f"graph backend {name!r} needs the package {package}, which is not installed; install it or"
             " choose the backend 'aten' or 'inductor'"
         )
-    backend = _backend(module)
+    try:
+        backend = _backend(module)
+    except ImportError as error:
+        raise error_of(f"the {name} backend", error) from error
 
     def compile(program: Program, config: Config) -> CompiledFunction:
         keep_freed_memory_for(program)
