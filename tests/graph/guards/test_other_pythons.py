@@ -30,7 +30,7 @@ def change_implementation(monkeypatch):
 
 
 def add_instruction(monkeypatch):
-    monkeypatch.setitem(dis.opmap, "READ_BY_MAGIC", 255)
+    monkeypatch.setattr(dis, "opmap", {**dis.opmap, "READ_BY_MAGIC": 255})
 
 
 def remove_hook(monkeypatch):

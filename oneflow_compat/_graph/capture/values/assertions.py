@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import opcode
 import sys
 from collections.abc import Iterable, Sequence
 from types import CodeType, FrameType
@@ -139,7 +140,9 @@ def _raised_class(path: Iterable[dis.Instruction], frame: FrameType) -> type[Exc
     for instruction in path:
         if instruction.opname == "LOAD_ASSERTION_ERROR":
             return AssertionError
-        named = instruction.argval if instruction.opname == "LOAD_COMMON_CONSTANT" else None
+        named: Any = None
+        if instruction.opname == "LOAD_COMMON_CONSTANT":
+            named = getattr(opcode, "_common_constants")[instruction.arg]  # noqa: B009 -- of 3.14 and later
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             named = frame.f_globals.get(instruction.argval, vars(builtins).get(instruction.argval))
         if isinstance(named, type) and issubclass(named, Exception):
