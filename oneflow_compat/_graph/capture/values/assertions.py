@@ -79,8 +79,8 @@ def _check_in(frame: FrameType) -> _Check | None:
     n = positions.get(frame.f_lasti)
     if n is None:
         return None
-    # a comparison that makes a bool of its result: Python 3.13
-    while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY", "COMPARE_OP"):
+    # a comparison that makes a bool of its result: Python 3.13; a jump over much code has a prefix
+    while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY", "COMPARE_OP", "EXTENDED_ARG"):
         n += 1
     jump = instructions[n]
     if not jump.opname.startswith("POP_JUMP") or not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):
