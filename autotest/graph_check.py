@@ -105,6 +105,8 @@ def run_graph(
             backend = config.get("ONEFLOW_TEST_GRAPH_BACKEND")
             if backend and hasattr(self.config, "set_backend"):
                 self.config.set_backend(backend)
+            if hasattr(self.config, "strict"):
+                self.config.strict()  # a call in eager mode would be compared with itself
             for i, module in enumerate(modules.values()):
                 setattr(self, f"module{i}", module)
 

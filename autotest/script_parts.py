@@ -327,6 +327,8 @@ class Program(flow.nn.Graph):
         super().__init__()
         if hasattr(self.config, "set_backend"):
             self.config.set_backend(<backend>)
+        if hasattr(self.config, "strict"):
+            self.config.strict()
         self.modules = modules
         for i, module in enumerate(modules):
             setattr(self, f"module{i}", module)

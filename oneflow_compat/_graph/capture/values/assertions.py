@@ -94,7 +94,7 @@ def _check_in(frame: FrameType | None, is_bool: bool) -> _Check | None:
         n = _after_hooks(instructions, n + 1)
         if instructions[n].opname == "RETURN_VALUE":
             return _check_in(frame.f_back, is_bool)
-    # a comparison that makes a bool of its result: Python 3.13
+    # a comparison that makes a bool of its result: Python 3.13; a jump over much code has a prefix
     while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY", "COMPARE_OP", "EXTENDED_ARG"):
         n += 1
     jump = instructions[n]
