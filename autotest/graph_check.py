@@ -105,31 +105,27 @@ def run_graph(
             backend = config.get("ONEFLOW_TEST_GRAPH_BACKEND")
             if backend and hasattr(self.config, "set_backend"):
                 self.config.set_backend(backend)
-            if hasattr(self.config, "strict"):
-                self.config.strict()  # a call in eager mode would be compared with itself
+            if hasattr(self.config, "eager_calls"):
+                self.config.eager_calls(False)  # such a call would be compared with itself
             for i, module in enumerate(modules.values()):
                 setattr(self, f"module{i}", module)
 
         def build(self, *args: Any) -> Any:
             outputs, gradients = replay(list(args), modules)
-            present.extend(g is not None for g in gradients)
-            return outputs, [g for g in gradients if g is not None], args
+            has_gradient = [g is not None for g in gradients]
+            return outputs, [g for g in gradients if g is not None], has_gradient, args
 
-    present: list[bool] = []
     graph = ReplayGraph()
 
     def call(inputs: list[Any]) -> tuple[list[Any], list[Any]]:
-        present.clear()
         with warnings.catch_warnings():
             # build() is the harness's code, which users need not see
             warnings.simplefilter("ignore", UserWarning)
             # a graph does not write the caller's own tensors
-            outputs, gradients, inputs[:] = graph(*inputs)
+            outputs, gradients, has_gradient, inputs[:] = graph(*inputs)
         existing = iter(gradients)
-        marks[:] = present or marks
-        return outputs, [next(existing) if is_present else None for is_present in marks]
+        return outputs, [next(existing) if is_present else None for is_present in has_gradient]
 
-    marks: list[bool] = []  # which leaves have a gradient; known from the call that ran build()
     graphs.extend((call, modules))
     results = call(inputs)
     if case.options.verbose:
@@ -143,9 +139,12 @@ def compare_second_call(
     """Call the graph again on fresh inputs, and compare with a second eager run of the same program."""
     eager_inputs, eager_modules, inputs = replay.fresh_inputs(), replay.fresh_modules(), replay.fresh_inputs()
     replay(replay.fresh_inputs(), eager_modules)
-    for module in (*eager_modules.values(), *modules.values()):
+    modes = {key: [m.training for m in fresh.modules()] for key, fresh in replay.fresh_modules().items()}
+    for key, module in (*eager_modules.items(), *modules.items()):
         for p in module.parameters():
             p.grad = None
+        for part, training in zip(module.modules(), modes[key]):  # a graph keeps those of its first call
+            part.training = training
     outputs, gradients = replay(eager_inputs, eager_modules)
     graph_outputs, graph_gradients = call(inputs)
     pair, options, standard = case.pair, case.options, standard_of_graph(case)

@@ -327,23 +327,22 @@ class Program(flow.nn.Graph):
         super().__init__()
         if hasattr(self.config, "set_backend"):
             self.config.set_backend(<backend>)
-        if hasattr(self.config, "strict"):
-            self.config.strict()
+        if hasattr(self.config, "eager_calls"):
+            self.config.eager_calls(False)
         self.modules = modules
         for i, module in enumerate(modules):
             setattr(self, f"module{i}", module)
 
     def build(self, *inputs):
         outputs, gradients = program(flow, inputs, self.modules)
-        has_gradient[:] = [g is not None for g in gradients]
-        return outputs, [g for g in gradients if g is not None], inputs
+        has_gradient = [g is not None for g in gradients]
+        return outputs, [g for g in gradients if g is not None], has_gradient, inputs
 
 
-has_gradient = []
 inputs, modules = setup(flow)
 outputs, gradients = program(flow, inputs, modules)
 graph_inputs, graph_modules = setup(flow)
-graph_outputs, existing, graph_inputs = Program(graph_modules)(*graph_inputs)
+graph_outputs, existing, has_gradient, graph_inputs = Program(graph_modules)(*graph_inputs)
 existing = iter(existing)
 graph_gradients = [next(existing) if has else None for has in has_gradient]
 counts = f"{len(outputs)} outputs in eager, {len(graph_outputs)} in the graph"

@@ -31,6 +31,10 @@ class Train(nn.Graph):
 
 
 class Branch(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.config.strict()  # an error in place of a call in eager mode
+
     def build(self, x):
         return x * 2 if x.sum() > 0 else x  # a static program has no such branch
 

@@ -132,7 +132,7 @@ class CaptureAttempts:
         fakes = recorder.fakes
         recorder.release()
         del recorder  # it holds fake tensors, too
-        return settle_survivors(fakes, self.definition.name, captured, self.config.eager_calls)
+        return settle_survivors(fakes, self.definition.name, captured, self.config.ends_capture)
 
     def _first_that_captures(
         self, dims: SymbolicDims, inputs: set[GroupOption], search: BranchSearch

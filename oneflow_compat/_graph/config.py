@@ -39,7 +39,9 @@ class Config:
         also at each Nth call (a number).
     skipped_passes: names of passes that are left out (pass_names() in program/passes/).
     strict: what no program can hold is an error, and so is a value that build() reads and that has no guard.
-    eager_calls: set by the engine: what no program can hold ends the capture; the call runs in eager mode.
+    eager_calls: a call that no program can hold runs in eager mode. Else such a call raises, and values
+        without a guard are constants, with a warning.
+    ends_capture: set by the engine for a capture: what no program can hold raises.
     check: verify the Program after the capture and after each pass.
     backend_options: keyword arguments for the backend.
     """
@@ -59,7 +61,8 @@ class Config:
     zero: int | None = None
     cache_size: int = 16
     strict: bool = False
-    eager_calls: bool = False
+    eager_calls: bool = True
+    ends_capture: bool = False
     check: bool = False
     verify: str | int = "first"
     skipped_passes: frozenset[str] = frozenset()

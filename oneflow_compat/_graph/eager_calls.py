@@ -82,7 +82,8 @@ class EagerCalls:
     # -- single calls --------------------------------------------------------------------
     def are_possible(self) -> bool:
         """Whether single calls may run in eager mode; several ranks would have to agree on it."""
-        return not (self.config.strict or several() or self._updates_rows())
+        config = self.config
+        return config.eager_calls and not (config.strict or several() or self._updates_rows())
 
     def take_this_call(self) -> bool:
         """Whether a call without a program runs in eager mode before a capture is tried again."""

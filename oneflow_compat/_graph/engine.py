@@ -351,7 +351,7 @@ class Engine:
     ) -> Entry:
         """Capture build() for this call, compile the program, and keep it."""
         config = self.config.resolved(self.backend)
-        config = replace(config, eager_calls=may_run_eagerly)
+        config = replace(config, ends_capture=may_run_eagerly)
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
         attempts = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config)

@@ -66,7 +66,7 @@ def graph_class(**bugs):
         def __call__(self, *args):
             if "refuse" in bugs:
                 raise bugs["refuse"]
-            outputs, gradients, inputs = self.build(*args)
+            outputs, gradients, has_gradient, inputs = self.build(*args)
             for name in ("outputs", "gradients"):
                 if name in bugs:
                     for t in outputs if name == "outputs" else gradients:
@@ -74,6 +74,6 @@ def graph_class(**bugs):
             if "inputs" in bugs:
                 for t in args:
                     t.data = bugs["inputs"](t.data)
-            return outputs, gradients, inputs
+            return outputs, gradients, has_gradient, inputs
 
     return Graph

@@ -51,6 +51,7 @@ def test_debug_arguments_are_checked():
 
 def test_flow_save_takes_a_graph(tmp_path):
     graph, x = Infer(), flow.randn(4, 3)
+    graph.config.eager_calls(False)  # the program leaves out that build() appends to a list
     want = graph(x)
     flow.save(graph, tmp_path / "net")
     assert flow.equal(flow.load_graph(tmp_path / "net")(x), want)
@@ -92,8 +93,10 @@ def test_branches_on_constants_and_sampled_numbers_are_captured_and_one_on_writt
 
     for graph in (Constant(), Random()):
         assert graph(flow.ones(2)).tolist() == [2.0, 2.0]
+    written = Written()
+    written.config.strict()
     with pytest.raises(RuntimeError, match="needs the value of a tensor"):
-        Written()(flow.ones(2))
+        written(flow.ones(2))
 
 
 @pytest.mark.parametrize(
@@ -117,8 +120,9 @@ def test_numpy_in_build_names_the_users_line():
         def build(self, x):
             return flow.tensor((x + 1).numpy())
 
-    with pytest.raises(RuntimeError, match=r"(?s)NumPy array.*x \+ 1\).numpy"):
-        G()(flow.ones(2))
+    graph = G()
+    with pytest.warns(UserWarning, match=r"(?s)eager mode.*NumPy array.*x \+ 1\).numpy"):
+        assert graph(flow.ones(2)).tolist() == [2.0, 2.0]
 
 
 def test_blocks_know_their_origin_as_in_0_8():
@@ -218,6 +222,7 @@ def test_recomputation_makes_one_program():
 
     runs = []
     train = Train()
+    train.config.eager_calls(False)  # build() appends to a list
     for _ in range(3):
         train(flow.ones(2, 4))
     assert len(runs) == 1

@@ -90,6 +90,7 @@ class Step(flow.nn.Graph):
         self.trainees = trainees
         self.programs = torch.nn.ModuleList([t.module for t in trainees])
         self.config.set_backend(backend)
+        self.config.eager_calls(False)  # such a call would be compared with itself
         exec(options, {"graph": self, "flow": flow, "torch": torch})
         for t in trainees:
             if t.optimizer is not None:

@@ -129,7 +129,7 @@ class Capture:
         grads = self._aside_gradients = GradientsAside(self.tensors)
         recorder.on_lift = grads.hide
         modules = self._modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
-        ends_capture = self.config.eager_calls
+        ends_capture = self.config.ends_capture
         self.reads = observe(modules.add, ends_capture)
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (
@@ -257,7 +257,7 @@ class Capture:
             self.option_inputs,
         )
         with (
-            python_samples(self.definition.name, "build()", self.config.eager_calls),
+            python_samples(self.definition.name, "build()", self.config.ends_capture),
             self.options.observed(),
         ):
             return run_build(self, flat)
@@ -279,7 +279,7 @@ class Capture:
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
-            sampler, ends_capture = f"step() of {classes}", self.config.eager_calls
+            sampler, ends_capture = f"step() of {classes}", self.config.ends_capture
             with no_error_is_caught(), python_samples(self.definition.name, sampler, ends_capture):
                 self.update.run()
         except (KeyError, TypeError) as error:

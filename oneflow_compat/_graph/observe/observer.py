@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import sys
@@ -413,6 +414,13 @@ def _contents(value: Any, site: Any) -> None:
 def _elements(value: Any, site: Any) -> None:
     if type(value) not in FREE and (id(value), CONTENTS) not in _current.seen and _active():
         _current.reads.elements_only(value, site)
+
+
+def _truth(value: Any, site: Any) -> None:
+    (_elements if type(value) in _CONTAINERS else _contents)(value, site)
+
+
+_CONTAINERS = frozenset([list, tuple, dict, set, frozenset, collections.deque])  # true if they have elements
 
 
 def _operands(left: Any, right: Any, site: Any) -> None:

@@ -88,6 +88,14 @@ class GraphConfig:
         """
         self._engine.strict = _switch("strict", mode)
 
+    def eager_calls(self, mode: bool = True) -> None:
+        """Run a call that no program can hold in eager mode, with a warning; this is the default.
+
+        With False, such a call raises, and what `build()` reads without a guard is a constant, with a
+        warning.
+        """
+        self._engine.eager_calls = _switch("eager_calls", mode)
+
     def enable_cudagraph(self, mode: bool = True) -> None:
         """Run the compiled program as a CUDA graph (CUDA tensors only)."""
         self._engine.cudagraph = _switch("enable_cudagraph", mode)

@@ -1,6 +1,7 @@
 """The hooks of calls: what a function written in C receives, or a function whose frames are not observed."""
 
 import builtins
+import collections
 import contextvars
 import functools
 import inspect
@@ -48,6 +49,7 @@ _MUTATORS = frozenset(
 )
 # They hand elements on, and look at none of them.
 _OF_ELEMENTS = frozenset([enumerate, iter, len, list, reversed, tuple, zip])
+_HANDING_ON = frozenset(["copy", "items", "keys", "values", "__iter__", "__len__"])  # the same of containers
 # They read objects inside objects to any depth.
 _SERIALIZERS = frozenset([pickle.dumps, pickle.dump, marshal.dumps])
 _SERIALIZED_DEPTH = -8  # levels of objects more than another function reads
@@ -277,6 +279,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         """A method, written in C, of a container or of another object."""
         if is_a(owner, dict) and name in _ITEM_READERS and arguments:
             self.item(owner, arguments[0], site)
+        elif name in _HANDING_ON and is_a(owner, (dict, list, collections.deque, set)):
+            self.elements_only(owner, site)
         elif name not in _MUTATORS:
             self.contents(owner, site)
         if name in _MUTATORS and (arguments or name not in ("__init__",)):

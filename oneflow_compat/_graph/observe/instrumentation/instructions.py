@@ -54,6 +54,7 @@ LAYOUT = LAYOUTS.get(VERSION, Layout())
 
 
 CONTENTS_OF_TOP = Read("contents", (1,))
+TRUTH_OF_TOP = Read("truth", (1,))
 _ELEMENTS_OF_TOP = Read("elements", (1,))
 ITEM = Read("item", (2, 1))
 _BOTH = Read("operands", (2, 1))
@@ -92,8 +93,8 @@ READS = {
     ),
     **dict.fromkeys(
         [
-            "FORMAT_VALUE", "FORMAT_SIMPLE", "CONVERT_VALUE", "UNARY_NOT", "UNARY_NEGATIVE", "UNARY_INVERT",
-            "UNARY_POSITIVE", "TO_BOOL", "BEFORE_WITH", "SETUP_WITH", "LOAD_SPECIAL",
+            "FORMAT_VALUE", "FORMAT_SIMPLE", "CONVERT_VALUE", "UNARY_NEGATIVE", "UNARY_INVERT",
+            "UNARY_POSITIVE", "BEFORE_WITH", "SETUP_WITH", "LOAD_SPECIAL",
         ],
         CONTENTS_OF_TOP,
     ),
@@ -107,9 +108,9 @@ READS = {
         [
             "POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP",
             "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_FALSE",
-            "POP_JUMP_BACKWARD_IF_TRUE",
+            "POP_JUMP_BACKWARD_IF_TRUE", "TO_BOOL", "UNARY_NOT",
         ],
-        CONTENTS_OF_TOP,
+        TRUTH_OF_TOP,
     ),
     # operands of calls depend on the number of arguments, see instrument.py
     **dict.fromkeys(

@@ -13,7 +13,16 @@ from typing import Any
 
 from .bytecode import VERSION, Instruction, Position, decode, rebuild
 from .counting import CONSTANTS, Step, counting_statement, index_of_name, is_subscript
-from .instructions import COMMON_CONSTANTS, CONTENTS_OF_TOP, COUNTED, ITEM, LAYOUT, MAKES_BOOL, READS
+from .instructions import (
+    COMMON_CONSTANTS,
+    CONTENTS_OF_TOP,
+    COUNTED,
+    ITEM,
+    LAYOUT,
+    MAKES_BOOL,
+    READS,
+    TRUTH_OF_TOP,
+)
 
 _LONGEST_STATEMENT = 24  # instructions of a statement that counts
 _LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LOAD_FAST"
@@ -109,7 +118,7 @@ class _Builder:
             return [instruction]
         if read.hook in ("call", "call_unpacked"):
             return [*self._call_hook(instruction, previous), *_without_method(instruction)]
-        if read == CONTENTS_OF_TOP and self._tests_nothing(name, instruction, previous):
+        if read in (CONTENTS_OF_TOP, TRUTH_OF_TOP) and self._tests_nothing(name, instruction, previous):
             return [instruction]
         site = self._site(instruction, before, following)
         counting = self.counting_operations.get(id(instruction))

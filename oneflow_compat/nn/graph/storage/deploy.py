@@ -10,6 +10,7 @@ import torch
 
 from ...._errors import unsupported
 from ...._file_safety.atomic import check_target
+from ...._graph.errors import location_text
 from ...._graph.program import html_report
 from ...._graph.program.locations import GroupOption
 from ...._graph.program.object_trees import refers_to_arguments
@@ -58,6 +59,13 @@ def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = Fal
     path = check_target("save", path)
     entry = last_entry(graph, "save")
     check_steps(graph, entry, "saving")
+    change = entry.python_guards.change
+    if entry.guards.serves_one_call and change is not None:
+        raise RuntimeError(
+            f"save: each call of graph {graph.name} meets {change.label}, which no saved program has\n"
+            f"  {location_text(change.code_location)}\n  After graph.config.eager_calls(False), set before the"
+            " first call, the program is saved without it."
+        )
     if entry.guards.serves_one_call:
         raise RuntimeError(
             f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do"
