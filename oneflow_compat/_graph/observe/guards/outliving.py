@@ -59,13 +59,14 @@ class MadeByBuild:
 def outliving(
     guards: Sequence[Guard], opaque: Sequence[tuple[Any, ...]], created: set[int]
 ) -> tuple[list[Guard], list[tuple[Any, ...]]]:
-    """Return the guards and the (object, site, text) whose objects outlive build().
+    """Return the guards and the (object, site, text), perhaps with a Write, whose objects outlive build().
 
     `created` is what `MadeByBuild.ids()` returned. Nothing else may hold the objects while this runs.
     """
     references = collections.Counter(id(guard.owner) for guard in guards)
     references.update(id(value) for guard in guards for value in _values_of(guard))
     references.update(id(value) for value, *_ in opaque)
+    references.update(id(value) for *_, write in opaque for value in getattr(write, "held", ()))
     owners = [guard.owner for guard in guards] + [value for value, *_ in opaque]
     objects = _with_what_build_made([value for value in owners if not _is_older(value, created)], created)
     del owners

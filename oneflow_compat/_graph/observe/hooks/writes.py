@@ -53,6 +53,11 @@ class Write:
             return "a variable of an enclosing function that build() changes"
         return f"the attribute {self.key!r} that build() changes"
 
+    @property
+    def held(self) -> tuple[Any, ...]:
+        """The objects that this write refers to, once for each reference."""
+        return (self.owner, *self.before) if self.key is None else (self.owner, self.before)
+
     def changed(self, is_followed: Callable[[int, Any], bool]) -> bool:
         """Whether another value is there now. `is_followed(id(dict), key)`: the program repeats a write."""
         if self.key is not None:

@@ -63,7 +63,7 @@ def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = Fal
     if entry.guards.serves_one_call and change is not None:
         raise RuntimeError(
             f"save: each call of graph {graph.name} meets {change.label}, which no saved program has\n"
-            f"  {location_text(change.code_location)}\n  After graph.config.eager_calls(False), set before the"
+            f"  {location_text(change.code_location)}\n  With graph.config.eager_calls(False) before the"
             " first call, the program is saved without it."
         )
     if entry.guards.serves_one_call:
