@@ -28,8 +28,15 @@ GRAPH_CONFIG = {
     "strict": (
         "ours",
         (
-            "build() may only read what a guard can follow. A clock, a file, an iterator or a generator"
-            " outside torch is an error instead of a warning"
+            "a call that no program can hold is an error, and so is what build() reads and no guard can follow: a"
+            " clock, a file, an iterator, a generator outside torch"
+        ),
+    ),
+    "eager_calls": (
+        "ours",
+        (
+            "a call that no program can hold runs in eager mode, with a warning. eager_calls(False) makes such a"
+            " call an error; what build() reads and no guard can follow is then a constant, with a warning"
         ),
     ),
     "verify": (
