@@ -28,15 +28,16 @@ GRAPH_CONFIG = {
     "strict": (
         "ours",
         (
-            "a call that no program can hold is an error, and so is what build() reads and no guard can follow: a"
-            " clock, a file, an iterator, a generator outside torch"
+            "a call that no program can hold is an error, and so is what build() reads and no guard can"
+            " follow: a clock, a file, an iterator, a generator outside torch"
         ),
     ),
     "eager_calls": (
         "ours",
         (
-            "a call that no program can hold runs in eager mode, with a warning. eager_calls(False) makes such a"
-            " call an error; what build() reads and no guard can follow is then a constant, with a warning"
+            "a call that no program can hold runs in eager mode, with a warning. eager_calls(False) makes"
+            " such a call an error; what build() reads and no guard can follow is then a constant, with a"
+            " warning"
         ),
     ),
     "verify": (
