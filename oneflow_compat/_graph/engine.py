@@ -81,16 +81,15 @@ class Engine:
             return eager(args, kwargs)
         try:
             found = self._cached(args, kwargs)
-            if found is None:
-                if eager.take_this_call():
-                    return eager(args, kwargs)
+            if found is not None:
+                if found[0].shared is not None:
+                    found = self._agreed(found, args, kwargs, is_run=True)
+                return self._run(found, args, kwargs)
+            if not eager.take_this_call():
                 with held():  # a capture and its first run are one step
                     found = self._agreed(None, args, kwargs, True, eager.are_possible())
                     eager.note_program(found[0])
                     return self._run(found, args, kwargs)
-            if found[0].shared is not None:
-                found = self._agreed(found, args, kwargs, is_run=True)
-            return self._run(found, args, kwargs)
         except UsageError:
             raise
         except CaptureError as error:

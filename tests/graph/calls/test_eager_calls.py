@@ -377,6 +377,20 @@ def test_a_graph_inside_a_graph_runs():
     assert inner.program is not None
 
 
+def test_an_error_of_a_capture_inside_a_call_in_eager_mode_is_raised_once():
+    inner, seen = graph_of(lambda x: x if x.sum() > 0 else -x, strict=True), []
+
+    def step(x):
+        seen.append(1)
+        return inner(x)
+
+    outer = graph_of(step)
+    for calls in range(1, 4):
+        with pytest.raises(OneFlowError, match="needs the value of a tensor"):
+            outer(torch.ones(2))
+        assert len(seen) == calls
+
+
 def test_a_graph_under_grad_and_vmap():
     graph = graph_of(lambda x: (x**3).sum())
     x = torch.tensor([1.0, 2.0])
