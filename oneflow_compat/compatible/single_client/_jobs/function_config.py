@@ -101,7 +101,7 @@ class FunctionConfig:
 
     def engine_config(self) -> Any:
         """The engine's options for this job."""
-        config = Config()
+        config = Config(eager_calls=False)  # a job has an eager mode of its own
         config.fuse_add_to_output = bool(self.values.get("enable_fuse_add_to_output", False))
         config.fuse_cast_scale = bool(self.values.get("enable_fuse_cast_scale", False))
         config.check = bool(_session.default().settings.get("enable_debug_mode", False))
