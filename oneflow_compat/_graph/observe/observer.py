@@ -335,7 +335,12 @@ def _is_equal(old: Any, new: Any) -> bool:
 
 
 def _is_made_of_fakes(owner: Any) -> bool:
-    """Whether the owner is a fake tensor, or a tuple with some, as a PackedSequence that build() made."""
+    """Whether the owner is a fake tensor, or a tuple with some, as a PackedSequence that build() made.
+
+    A tensor of vmap() or grad() lives in build() only, and has no memory that a guard could compare.
+    """
+    if is_a(owner, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(owner):
+        return True
     return any(map(_is_symbolic, owner)) if is_a(owner, tuple) else _is_symbolic(owner)
 
 
