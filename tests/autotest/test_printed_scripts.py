@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from planted import failure
-from planted_bugs import BUGS
+from planted_bugs import BUGS as PLANTED
 from time_limits import seconds
 
 import oneflow
@@ -19,6 +19,9 @@ import oneflow_autotest
 from oneflow_autotest import Mismatch
 
 HERE = Path(__file__).parent
+# found when the module is made, before there is a case that a script could show
+WITHOUT_CASE = {"a_module_without_its_bias"}
+BUGS = {name: bug for name, bug in PLANTED.items() if name not in WITHOUT_CASE}
 
 
 def script_of(error):
