@@ -192,3 +192,25 @@ def test_gradient_of_a_product_has_the_bits_of_eager_with_and_without_zeros(prod
         expected = gradient_of(values.clone().requires_grad_(), product)
         results = graph(values.clone().requires_grad_())
         assert all(torch.equal(a, b) for a, b in zip(expected, results, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("shape", [(3, 4), (3, 1), (), (0, 3)])
+def test_gradient_of_a_product_of_a_parameter_has_the_bits_of_eager(dtype, shape):
+    torch.manual_seed(1)
+    weight = nn.Parameter(torch.randn(shape, dtype=dtype))
+
+    def gradient(w):
+        results = [w.prod(), *([torch.prod(w, 0), w.t().prod(-1, keepdim=True)] if w.dim() else [])]
+        return torch.autograd.grad(sum(torch.view_as_real(r + 0j).sum() for r in results), w)
+
+    class Gradient(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.weights = nn.ParameterList([weight])
+
+        def build(self):
+            return gradient(weight)
+
+    (expected,), (result,) = gradient(weight), Gradient()()
+    assert torch.equal(result, expected)

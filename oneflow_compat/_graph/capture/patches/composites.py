@@ -82,10 +82,13 @@ def _max_pool1d_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def _prod_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
     """Return a product whose gradient takes eager's formula: torch takes another one for symbolic tensors."""
     x: Any = args[0] if args else kwargs.get("input")
-    if type(x) is not FakeTensor or not (x.requires_grad and torch.is_grad_enabled()) or "out" in kwargs:
+    if not isinstance(x, torch.Tensor) or not (x.requires_grad and torch.is_grad_enabled()):
         return None
-    rest = dict(zip(("dim", "keepdim"), args[1:]))
-    return lambda: _Prod.apply(x, rest | {name: a for name, a in kwargs.items() if name != "input"})  # type: ignore[no-untyped-call]
+    if "out" in kwargs or torch._C._are_functorch_transforms_active():
+        return None
+    options = dict(zip(("dim", "keepdim"), args[1:]))
+    options |= {name: value for name, value in kwargs.items() if name != "input"}
+    return functools.partial(_Prod.apply, x, options)
 
 
 def _affine_grid_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
