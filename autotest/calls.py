@@ -15,7 +15,7 @@ import numpy as np
 
 from . import case as cases
 from .case import DualObject, Step
-from .contract import Watch
+from .contract import Arguments, Watch, is_watched
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .generators import Nothing, generator
 from .printing import SourceWriter
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from .pair import Pair, RandomState
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a call
 
 ATOMS = (int, float, bool, str, type(None), complex)
 # Names of results without promised values: the candidate makes its own and gets the reference's values.
@@ -202,7 +201,7 @@ def _call_both(
     name: str,
 ) -> tuple[Any, Any]:
     functions, arguments = (reference, candidate), (reference_arguments, candidate_arguments)
-    watch = Watch(pair, name, functions, arguments, lambda: _text(pair, step)) if pair.is_watched() else None
+    watch = Watch(pair, name, functions, arguments, lambda: _text(pair, step)) if is_watched(pair) else None
     state, settings = pair.random_state(), current_settings()
     try:
         r = reference(*reference_arguments[0], **reference_arguments[1])

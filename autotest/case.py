@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import torch
 
     from .config import Options
-    from .oracle import Oracle
     from .pair import CandidateTensor, Module, Pair, RandomState
 
 
@@ -106,7 +105,7 @@ class Case:
         self.duals_with_gradient: list[DualObject] = []
         self.ran_backward = False  # the harness reached its own backward
         self.graph_outcome = ""  # "checked", or "refused: " and the candidate's reason
-        self.oracle: Oracle | None = None  # the float64 runs, made when two values first differ
+        self.oracle: object = None  # the float64 runs, made when two values first differ
 
     def add(self, step: Step) -> Step:
         step.number = len(self.steps)

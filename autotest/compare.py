@@ -6,14 +6,14 @@ import numbers
 from typing import TYPE_CHECKING, Any
 
 from .errors import Mismatch
-from .verdict import PLAIN, Standard, Verdict, close, judge, of_plain_numbers, ulp_of
+from .verdict import PLAIN, Names, Standard, Verdict, close, judge, of_plain_numbers, ulp_of
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
     from .config import Options
-    from .pair import CandidateTensor, Names, Pair
+    from .pair import CandidateTensor, Pair
 
 SHOWN = 8  # rows of the difference table
 

@@ -1,4 +1,4 @@
-"""What a call promises beyond its values: whose memory the result has, what it wrote, what it left behind.
+"""The promises of a call beyond its values: the memory of its result, its writes, the settings it leaves.
 
 The checks compare the two sides of each call, if both sides use torch's tensors. CHECKS says at which level
 each applies: a candidate with kernels of its own may return other strides, and take other random numbers.
@@ -10,16 +10,18 @@ import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from . import case as cases
 from .errors import Mismatch
 from .pair import tensors_of
+from .placement import in_global_scope
 from .verdict import OTHER_IMPLEMENTATION, SAME_KERNELS
 
 if TYPE_CHECKING:
     import torch
 
-    from .calls import Arguments
     from .pair import Pair, RandomState
 
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a call
 ALL, SAME = (SAME_KERNELS, OTHER_IMPLEMENTATION), (SAME_KERNELS,)
 CHECKS = {  # check: levels
     "identity": ALL,
@@ -49,6 +51,11 @@ class Side:
 
     def written(self) -> list[bool]:
         return [_version(t) != version for t, version in zip(self.arguments, self.versions)]
+
+
+def is_watched(pair: Pair) -> bool:
+    """Whether the promises of a call are compared besides its results."""
+    return pair.same_tensors and not in_global_scope() and cases.current() is not None
 
 
 class Watch:

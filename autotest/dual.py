@@ -16,6 +16,7 @@ from . import case as cases
 from . import profiler, source
 from .calls import at_step, call_both, record, split, split_arguments
 from .case import Step
+from .contract import is_watched
 from .errors import Mismatch
 from .module_contract import HookCounter, compare_copies, compare_new_modules
 from .placement import in_global_scope, module_to_global
@@ -141,7 +142,7 @@ class Dual:
         case = cases.current()
         is_first_forward = False
         if isinstance(self._ref, pair.reference_module) and case is not None:
-            is_first_forward = case.note_forward(self) and pair.is_watched()
+            is_first_forward = case.note_forward(self) and is_watched(pair)
         step = Step("call", self, *resolved)
         call = functools.partial(
             call_both, pair, step, self._ref, self._cand, reference_arguments, candidate_arguments, name
@@ -321,7 +322,7 @@ def wrap(pair: Pair, r: Any, c: Any, path: str = "") -> Dual:
     case = cases.current()
     if case is not None and id(c) in case.module_ids:
         return out
-    if pair.is_watched():
+    if is_watched(pair):
         compare_new_modules(pair, r, c)
     else:
         warn_of_missing_tensors(pair, r, c)
@@ -352,7 +353,7 @@ def vary_module(module: Any) -> None:
     choose = source.current().live()
     if choose.integer(0, 4) == 3:
         module.eval()
-    if choose.integer(0, 4) == 3 and case.pair.is_watched():
+    if choose.integer(0, 4) == 3 and is_watched(case.pair):
         try:
             compare_copies(case.pair, module._ref, module._cand)
         except Mismatch as e:

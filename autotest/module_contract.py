@@ -1,4 +1,4 @@
-"""What a module promises beyond its results: names, persistence, first values, hooks, copies."""
+"""The promises of a module beyond its results: names, persistence, first values, hooks, copies."""
 
 from __future__ import annotations
 

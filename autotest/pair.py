@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from . import case as cases
-from .placement import in_global_scope
-from .verdict import LEVELS, OTHER_IMPLEMENTATION, SAME_KERNELS
+from .verdict import LEVELS, OTHER_IMPLEMENTATION, SAME_KERNELS, Names
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 Library = Any  # a namespace with torch's names
 CandidateTensor = Any  # a tensor or an array of any library
 Module = Any  # a module of either library
-Names = tuple[str, str]  # of the two sides
 RandomState: TypeAlias = "torch.Tensor | None"  # None if the two sides share no random stream
 
 
@@ -206,10 +203,6 @@ class Pair:
 
     def is_state(self, state: RandomState, other: RandomState) -> bool:
         return state is None or other is None or bool(self.reference.equal(state, other))
-
-    def is_watched(self) -> bool:
-        """Whether the promises of a call are compared besides its results."""
-        return self.same_tensors and not in_global_scope() and cases.current() is not None
 
     def rewind(self, state: RandomState) -> None:
         if state is not None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import torch
 
     from .config import Options
-    from .pair import Names
 
+Names = tuple[str, str]  # of the two sides
 SAME_KERNELS, OTHER_IMPLEMENTATION = "same kernels", "other implementation"
 LEVELS = (SAME_KERNELS, OTHER_IMPLEMENTATION)
 # Elements whose inputs carry more than QUIET ULP say nothing of the reference's own accuracy.

@@ -1,4 +1,4 @@
-"""Which calls of a graph run in eager mode: the net for what no program can hold.
+"""The calls of a graph that run in eager mode, because no program can hold them.
 
 A program has no place for a branch on the value of a loss, for a NumPy array among the arguments, or for a
 list that grows with each call. Such a call runs as Python runs it, in `EagerStep`.

@@ -8,8 +8,9 @@ their values.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,17 +49,17 @@ class EagerStep:
         definition = self.definition
         trains = bool(callable(definition.optimizers) or definition.optimizers)
         optimizers = () if callable(definition.optimizers) else definition.optimizers
-        state = StateMap(resolve(definition.modules), resolve(definition.tensors), optimizers)
-        tensors = [entry.tensor for entry in state.by_id.values() if not is_lazy(entry.tensor)]
-        histories = _Histories([module for _, module in state.all_modules()], definition.owner)
+        modules = [m for module in resolve(definition.modules).values() for m in module.modules()]
+        tensors = _tensors_of_state(modules, resolve(definition.tensors), optimizers)
+        attributes = _Attributes(modules, definition.owner)
         kept = None
         if not definition.writes_through():
-            kept = {memory_id(tensor) for tensor in (*tensors, *histories.tensors())}
+            kept = {memory_id(tensor) for tensor in (*tensors, *attributes.tensors)}
         with (
             everything_undone(),
             GradientsAside(tensors if trains else ()) as aside,
             building_eagerly(),
-            ModesOfFirstCapture(self.assumptions, state.all_modules()),
+            ModesOfFirstCapture(self.assumptions, (("", module) for module in modules)),
             contextlib.ExitStack() as modes,
         ):
             if trains:
@@ -70,7 +71,7 @@ class EagerStep:
             if late.optimizers:
                 with held():  # the update is one step, whatever signal arrives
                     self._update(late, KeptGradients(late, aside.hidden()))
-            histories.drop()
+            attributes.drop_new_histories()
             return arguments.results(results)
 
     def _tell_modes(self) -> None:
@@ -218,30 +219,42 @@ def _copy_of(tensor: torch.Tensor, copies: dict[int, torch.UntypedStorage]) -> t
     return (copy.conj() if is_conjugate else copy).requires_grad_(tensor.requires_grad)
 
 
-class _Histories:
-    """Tensors in attributes of modules and of the graph lose the history that build() gave them.
+def _tensors_of_state(
+    modules: Sequence[torch.nn.Module],
+    named: Mapping[str, torch.Tensor],
+    optimizers: Sequence[tuple[torch.optim.Optimizer, Any]],
+) -> list[torch.Tensor]:
+    """Return the tensors of modules and optimizers, and those that have a name of their own, each once."""
+    containers = [held for module in modules for held in (module._parameters, module._buffers)]
+    groups = [group["params"] for optimizer, _ in optimizers for group in optimizer.param_groups]
+    of_modules = (tensor for container in containers for tensor in container.values())
+    all_tensors = (*of_modules, *named.values(), *itertools.chain.from_iterable(groups))
+    tensors = {id(tensor): tensor for tensor in all_tensors if tensor is not None}
+    return [tensor for tensor in tensors.values() if not is_lazy(tensor)]
+
+
+class _Attributes:
+    """The tensors in attributes of modules and of the graph lose the history that build() gives them.
 
     The next call would otherwise go back through this one.
     """
 
     def __init__(self, modules: Sequence[torch.nn.Module], owner: object) -> None:
-        containers = [c for module in modules for c in (vars(module), module._buffers)]
+        containers = [held for module in modules for held in (vars(module), module._buffers)]
         self._containers = [*containers, vars(owner)] if hasattr(owner, "__dict__") else containers
-        self._before = {id(value) for container in self._containers for value in _with_history(container)}
+        self.tensors = [tensor for _, _, tensor in self._entries()]
+        self._before = {id(tensor) for tensor in self.tensors}
 
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """Yield the tensors in attributes, which are state."""
-        for container in self._containers:
-            yield from (v for v in container.values() if isinstance(v, torch.Tensor) and not is_lazy(v))
+    def _entries(self) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
+        """Return the container, the key and the tensor of each attribute that is a tensor."""
+        return [
+            (container, key, value)
+            for container in self._containers
+            for key, value in container.items()
+            if isinstance(value, torch.Tensor) and not is_lazy(value)
+        ]
 
-    def drop(self) -> None:
-        for container in self._containers:
-            for value in _with_history(container):
-                if id(value) not in self._before:
-                    key = next(key for key, other in container.items() if other is value)
-                    container[key] = value.detach()
-
-
-def _with_history(container: dict[str, Any]) -> list[torch.Tensor]:
-    values = [value for value in container.values() if isinstance(value, torch.Tensor)]
-    return [value for value in values if value.grad_fn is not None]
+    def drop_new_histories(self) -> None:
+        for container, key, tensor in self._entries():
+            if tensor.grad_fn is not None and id(tensor) not in self._before:
+                container[key] = tensor.detach()

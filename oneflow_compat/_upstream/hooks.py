@@ -31,7 +31,7 @@ class Hook:
 
     @property
     def consequence(self) -> str:
-        """What follows if the name is missing."""
+        """The consequence of a missing name."""
         if self.needed_by == SPEED:
             return "it takes longer"
         if self.needed_by == SETTING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import gc
 import sys
@@ -11,7 +10,6 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import CAPTURED_AGAIN
 from ..program.python_values import MISSING
@@ -21,9 +19,6 @@ from .guards.python_guards import PythonGuards
 from .guards.sources import (
     CONTAINS,
     CONTENTS,
-    FREE,
-    FREE_BASES,
-    FREE_OF_ATTRIBUTES,
     ITEM,
     MODE,
     OF_CAPTURE,
@@ -31,21 +26,18 @@ from .guards.sources import (
     WEAK_CONTAINERS,
     Guard,
     contents,
-    has_memory,
     hold_weakly,
     is_a,
     is_fake,
-    is_input,
     is_plain,
     is_same_plain,
 )
 from .hooks.answers import active_function_modes
+from .hooks.entry_points import HOOKS, NOTHING, current
 from .hooks.reads import Reads
-from .hooks.size_types import fix_size_whose_type_decides
-from .hooks.unfollowed import CLASS, IDENTITY, TEXT, calling_site, is_at, is_logging, reads_objects
+from .hooks.unfollowed import TEXT, calling_site, is_at, is_logging, reads_objects
 from .hooks.writes import Write, undo
-from .instrumentation.frames import observed_frames, skip_hooks
-from .instrumentation.instructions import HOOK_NAMES
+from .instrumentation.frames import observed_frames
 from .instrumentation.policy import (
     Policy,
     fills_for_good,
@@ -102,11 +94,11 @@ class Observer:
         self.frames = observed_frames(HOOKS, self._unobserved)
         self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
         self.frames.__enter__()
-        _current.reads, _current.seen = self.reads, self.reads.seen
+        current.reads, current.seen = self.reads, self.reads.seen
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        _current.reads, _current.seen = None, _NOTHING
+        current.reads, current.seen = None, NOTHING
         self.frames.__exit__(*exc)
         self.made_by_build.__exit__(*exc)
         self._keep_counters()
@@ -348,188 +340,3 @@ def _is_symbolic(value: Any) -> bool:
     if type(value) is tuple:
         return any(map(_is_symbolic, value))
     return is_fake(value) or is_a(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
-
-
-# -- hooks ---------------------------------------------------------------------------------
-
-
-class _Current:
-    reads: Any = None
-    seen: Any = frozenset()
-
-
-_current = _Current()
-_NOTHING: frozenset[Any] = frozenset()
-
-
-def _attribute(instance: Any, site: Any) -> None:
-    if (
-        type(instance) not in FREE_OF_ATTRIBUTES
-        and (id(instance), site.name) not in _current.seen
-        and _active()
-    ):
-        _current.reads.attribute(instance, site.name, site)
-
-
-def _active() -> Any:
-    return _current.reads is not None and _current.reads.active()
-
-
-def _global_name(site: Any) -> None:
-    scope = sys._getframe(1).f_globals
-    if ("global", id(scope), site.name) not in _current.seen and _active():
-        _current.reads.global_name(scope, site.name, site)
-
-
-def _cell(cell: Any, site: Any) -> None:
-    if _active():
-        _current.reads.cell(cell, site)
-
-
-def _super_attribute(cls: type, instance: Any, site: Any) -> None:
-    if _active():
-        _current.reads.super_attribute(cls, instance, site.name, site)
-
-
-def _imported(module: Any, site: Any) -> None:
-    if _active():
-        _current.reads.attribute(module, site.name, site)
-
-
-def _import_name(level: int, site: Any) -> None:
-    if _active():
-        _current.reads.imported_module(sys._getframe(1).f_globals, site.name, level, site)
-
-
-def _item(container: Any, key: Any, site: Any) -> None:
-    if type(container) not in FREE and _active():
-        _current.reads.item(container, key, site)
-
-
-def _contains(container: Any, key: Any, site: Any) -> None:
-    if type(container) not in FREE and _active():
-        _current.reads.contains(container, key, site)
-
-
-def _contents(value: Any, site: Any) -> None:
-    if type(value) not in FREE and (id(value), CONTENTS) not in _current.seen and _active():
-        _current.reads.contents(value, site)
-
-
-def _elements(value: Any, site: Any) -> None:
-    if type(value) not in FREE and (id(value), CONTENTS) not in _current.seen and _active():
-        _current.reads.elements_only(value, site)
-
-
-def _truth(value: Any, site: Any) -> None:
-    (_elements if type(value) in _CONTAINERS else _contents)(value, site)
-
-
-_CONTAINERS = frozenset([list, tuple, dict, set, frozenset, collections.deque])  # true if they have elements
-
-
-def _operands(left: Any, right: Any, site: Any) -> None:
-    _contents(left, site)
-    _contents(right, site)
-
-
-def _counted(operand: Any, site: Any) -> None:
-    """The operand of `variable += expression` was computed."""
-    if _active():
-        _current.reads.count_by(operand, site)
-
-
-def _comparison(left: Any, right: Any, site: Any) -> None:
-    _contents(left, site)
-    _contents(right, site)
-    own: Any = type(left).__eq__
-    if own is object.__eq__ and type(left) not in FREE:
-        _identity(left, right, site)
-
-
-def _identity(left: Any, right: Any, site: Any) -> None:
-    if left is FakeTensor and right is torch.Tensor or right is FakeTensor and left is torch.Tensor:
-        if _active():
-            _current.reads.warn(site, CLASS)
-    if site.is_user and _are_two_tensors(left, right) and _active():
-        _current.reads.warn(site, IDENTITY)
-    if left is not None and right is not None and not is_a(left, FREE_BASES) and _active():
-        if _current.reads.twins:
-            _current.reads.compare_twins(left, right)
-        _current.reads.pin(left)
-        _current.reads.pin(right)
-
-
-def _are_two_tensors(left: Any, right: Any) -> bool:
-    """Whether an argument is compared with another tensor: a later call may pass one tensor for both."""
-    if not is_a(left, torch.Tensor) or not is_a(right, torch.Tensor) or left is right:
-        return False
-    return is_input(left) and has_memory(right) or is_input(right) and has_memory(left)
-
-
-def _exception(raised: Any, site: Any) -> None:
-    if _active():
-        cls = raised if isinstance(raised, type) else type(raised)
-        _current.reads.class_attribute(cls, (), "", site)
-
-
-def _match_class(value: Any, matched: Any, names: Any, site: Any) -> None:
-    if _active():
-        fix_size_whose_type_decides(isinstance, (value, matched), site)
-        cls = type(value)
-        _current.reads.class_attribute(cls, cls.__mro__, "__match_args__", site)
-        for name in (*getattr(cls, "__match_args__", ()), *names):
-            _current.reads.attribute(value, name, site)
-
-
-def _call(function: Any, *arguments: Any) -> None:
-    if _active():
-        _current.reads.call(function, arguments[:-1], arguments[-1])
-
-
-def _call_unpacked(function: Any, *arguments: Any) -> None:
-    if _active():
-        reads, site = _current.reads, arguments[-1]
-        for container in arguments[:-1]:
-            reads.contents(container, site)
-        positional = arguments[0] if type(arguments[0]) in (tuple, list) else ()
-        reads.call(function, tuple(positional), site)
-
-
-def _store_attribute(instance: Any, site: Any) -> None:
-    if type(instance) not in FREE and _active():
-        _current.reads.store_attribute(instance, site.name, site)
-
-
-def _store_item(container: Any, key: Any, site: Any) -> None:
-    if type(container) not in FREE and _active():
-        _current.reads.store_item(container, key, site)
-
-
-def _store_contents(container: Any, site: Any) -> None:
-    if _active():
-        _current.reads.store_contents(container, site)
-
-
-def _store_global(site: Any) -> None:
-    if _active():
-        _current.reads.store_item(sys._getframe(1).f_globals, site.name, site)
-
-
-def _store_cell(cell: Any, site: Any) -> None:
-    if _active():
-        _current.reads.store_cell(cell, site)
-
-
-def _of_tuple(hook: Any) -> Any:
-    """The form of a hook for Python 3.10, which picks the operands from a tuple."""
-
-    def pick(values: Any, chosen: Any, site: Any) -> None:
-        hook(*[values[index] for index in chosen], site)
-
-    return pick
-
-
-HOOKS = {name: globals()[f"_{name}"] for name in HOOK_NAMES}
-HOOKS.update({f"{name}_of_tuple": _of_tuple(hook) for name, hook in list(HOOKS.items())})
-skip_hooks(HOOKS.values())

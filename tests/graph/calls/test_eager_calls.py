@@ -442,6 +442,13 @@ def test_build_graph_says_what_no_program_holds():
         graph.build_graph(torch.ones(2))
 
 
+def test_saving_a_graph_without_a_program_says_why_it_has_none(tmp_path):
+    graph = graph_of(lambda x: x if x.sum() > 0 else -x)
+    graph(torch.ones(2))
+    with pytest.raises(RuntimeError, match="ran in eager mode"):
+        graph.save(tmp_path / "net")
+
+
 def test_inference_graphs_of_several_modes():
     model = net()
     model.eval()

@@ -71,16 +71,20 @@ class ModesOfFirstCapture:
     def __enter__(self) -> None:
         self.before = [(m, m.training) for m, _ in self.modes.values()]
         log(self.restore)
-        for module, training in self.modes.values():
-            module.training = training
+        self._set(self.modes.values())
 
     def __exit__(self, *error: object) -> None:
         self.restore()
         forget(self.restore)
 
     def restore(self) -> None:
-        for module, training in self.before:
-            module.training = training
+        self._set(self.before)
+
+    @staticmethod
+    def _set(modes: Iterable[tuple[torch.nn.Module, bool]]) -> None:
+        for module, training in modes:
+            if module.training != training:  # Module.__setattr__ is slow
+                module.training = training
 
 
 def backward_is_unused(graph: Graph) -> bool:

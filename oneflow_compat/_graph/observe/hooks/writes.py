@@ -1,4 +1,4 @@
-"""What build() writes outside of itself: whether it left another state there, and how to take it back.
+"""The writes of build() to objects outside: whether they leave another state there, and how to undo them.
 
     self.seen.append(1)       # a list is longer after each call
     self.ready = True         # after the first call, nothing changes any more

@@ -27,7 +27,7 @@ class Read(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What the instructions of a Python version have on the stack and in their arguments."""
+    """The operands on the stack and the flags in the arguments of instructions, in one Python version."""
 
     has_copy: bool = True  # COPY and SWAP exist
     has_precall: bool = False  # PRECALL comes before CALL

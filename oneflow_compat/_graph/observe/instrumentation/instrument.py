@@ -103,18 +103,11 @@ class _Builder:
         self, instruction: Instruction, before: Instruction | None, following: Any
     ) -> list[Instruction]:
         """Return the instruction with its hook before it."""
-        name = instruction.name
+        name, previous = instruction.name, before.name if before is not None else ""
+        if (name == "KW_NAMES" or name == "PRECALL" and previous != "KW_NAMES") and following:
+            return [*self._call_hook(following[0]), instruction]  # before 3.13 they come before the call
         read = ITEM if is_subscript(instruction) else READS.get(name)
-        previous = before.name if before is not None else ""
-        if name == "KW_NAMES" and following:  # before 3.13 the names of keywords come before the call
-            return [*self._call_hook(following[0]), instruction]
-        if name == "PRECALL" and previous != "KW_NAMES" and following:
-            return [*self._call_hook(following[0]), instruction]
-        if name == "CALL" and (previous in ("PRECALL", "KW_NAMES") or _is_of_with(instruction, before)):
-            return [instruction]
-        if name == "IS_OP" and _is_question_of_compiler(before):
-            return [instruction]
-        if read is None or read.of_globals and not self.is_user:
+        if read is None or read.of_globals and not self.is_user or self._has_no_hook(instruction, before):
             return [instruction]
         if read.hook in ("call", "call_unpacked"):
             return [*self._call_hook(instruction, previous), *_without_method(instruction)]
@@ -128,6 +121,17 @@ class _Builder:
         if name in ("LOAD_DEREF", "STORE_DEREF"):
             return self._cell_group(instruction, read.hook, site)
         return [*self._hook(read.hook, read.operands, site), *_without_method(instruction)]
+
+    @staticmethod
+    def _has_no_hook(instruction: Instruction, before: Instruction | None) -> bool:
+        """Whether the instruction before has the hook of this call, or the compiler put in the comparison."""
+        if instruction.name == "CALL":
+            return (
+                before is not None
+                and before.name in ("PRECALL", "KW_NAMES")
+                or _is_of_with(instruction, before)
+            )
+        return instruction.name == "IS_OP" and _is_question_of_compiler(before)
 
     @staticmethod
     def _tests_nothing(name: str, instruction: Instruction, previous: Any) -> bool:

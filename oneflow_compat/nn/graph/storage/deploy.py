@@ -27,6 +27,11 @@ def last_entry(graph: GraphMembers, what: str) -> Entry:
     """Return the entry of the program last run. RuntimeError that names `what` if there is none."""
     if graph._engine.eager_calls.unobserved is not None:
         raise graph._engine.eager_calls.no_program(what)
+    if graph.program is None and graph._engine.eager_calls.has_begun:
+        raise RuntimeError(
+            f"{what}: graph {graph.name} has no program, because its calls ran in eager mode; explain()"
+            " says why, and build_graph() raises the error of the capture"
+        )
     if graph.program is None:
         raise RuntimeError(
             f"{what}: graph {graph.name} has no program yet; call it once (or build_graph) with arguments of"
