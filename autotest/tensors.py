@@ -158,6 +158,18 @@ class random_pytorch_tensor(generator):
         python_type, dtype = torch_dtype_of(self.dtype.value())
         if case is not None and case.dtype is not None and self.dtype.value() is float:
             dtype = case.dtype
+        array, seed = self._array(shape, python_type, case)
+        tensor = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
+        if tensor.dim() != len(shape):
+            tensor = tensor.reshape(shape)
+        if self.special.value():
+            put_special_values(tensor, seed)
+        return tensor.pin_memory() if self.pin_memory.value() and torch.cuda.is_available() else tensor
+
+    def _array(
+        self, shape: py_tuple, python_type: type, case: cases.Case | None
+    ) -> py_tuple[np.ndarray, int]:
+        """Sample the values, and return them with their seed."""
         low, high = self.low.value(), self.high.value()
         is_free = case is not None and low is None and high is None and python_type is not bool
         low = 0 if low is None else low
@@ -166,19 +178,12 @@ class random_pytorch_tensor(generator):
         if python_type in (float, complex) and high < low:
             raise ValueError(f"random_tensor: values are low <= x < high, found low={low} and high={high}")
         if python_type is complex:
-            array = fill(shape, low, high, seed) + 1j * fill(shape, low, high, seed ^ 1)
-        elif python_type is float:
-            array = varied(shape, low, high, seed, spread, is_free)
-        else:
-            if is_free:
-                low, high = (0, 1, -4, -4)[spread % 4], (5, 2, 5, 5)[spread % 4]
-            array = fill(shape, int(low), max(int(high), int(low) + 1), seed, int)
-        tensor = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
-        if tensor.dim() != len(shape):
-            tensor = tensor.reshape(shape)
-        if self.special.value():
-            put_special_values(tensor, seed)
-        return tensor.pin_memory() if self.pin_memory.value() and torch.cuda.is_available() else tensor
+            return fill(shape, low, high, seed) + 1j * fill(shape, low, high, seed ^ 1), seed
+        if python_type is float:
+            return varied(shape, low, high, seed, spread, is_free), seed
+        if is_free:
+            low, high = (0, 1, -4, -4)[spread % 4], (5, 2, 5, 5)[spread % 4]
+        return fill(shape, int(low), max(int(high), int(low) + 1), seed, int), seed
 
 
 SPREADS = 8  # how the values of a tensor are spread, see `varied`

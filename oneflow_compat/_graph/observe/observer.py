@@ -263,15 +263,7 @@ class Observer:
         if _is_equal(guard.value, current) or _is_replayed(guard, replayed):
             kept.append(guard)
         elif _is_empty_or_flag(guard.value):
-            if _is_symbolic(current):
-                return
-            if _is_cached_tensor(guard) or guard.site is not None and fills_for_good(guard.site.code):
-                _take_value_of_first_call(guard, current)
-                self._caches.append(guard.value)
-                self._followed.add((id(guard.owner), guard.key))
-                kept.append(guard)
-            else:
-                filled.append(guard)
+            self._settle_filled(guard, current, kept, filled)
         elif is_a(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
             guard.value = current
             self._caches.append(guard.owner)
@@ -282,6 +274,18 @@ class Observer:
                 return
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
+
+    def _settle_filled(self, guard: Any, current: Any, kept: Any, filled: Any) -> None:
+        """Keep the guard of a source that build() filled in, with its new value, if that is final."""
+        if _is_symbolic(current):
+            return
+        if _is_cached_tensor(guard) or guard.site is not None and fills_for_good(guard.site.code):
+            _take_value_of_first_call(guard, current)
+            self._caches.append(guard.value)
+            self._followed.add((id(guard.owner), guard.key))
+            kept.append(guard)
+        else:
+            filled.append(guard)
 
 
 def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set[int]:

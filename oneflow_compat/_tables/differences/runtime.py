@@ -71,6 +71,20 @@ RUNTIME = {
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/guards/test_python_state.py",
     },
+    "graph-eager-calls": {
+        "names": ["oneflow.nn.Graph", "oneflow.nn.Graph.build"],
+        "oneflow": (
+            "build() runs once: print(), logs and changes of Python objects happen when the graph is built; a"
+            " branch on a tensor's value is an error"
+        ),
+        "here": (
+            "effects of build() happen in each call, and values may be read; a call that no program can hold"
+            " runs in eager mode, with a warning; graph.config.strict() makes it an error"
+        ),
+        "reason": "a step means the same in eager mode and in a graph",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
+        "test": "tests/graph/calls/test_effects.py",
+    },
     "graph-state-writes": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": (
