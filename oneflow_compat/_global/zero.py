@@ -26,8 +26,11 @@ _least: list[Any] = []  # minimal elements of a shard, for each `splitting` that
 
 
 @contextlib.contextmanager
-def splitting(least: int) -> Iterator[None]:
-    """Shard tensors whose shards have at least `least` elements."""
+def splitting(least: int | None) -> Iterator[None]:
+    """Shard tensors whose shards have at least `least` elements; None shards nothing."""
+    if least is None:
+        yield
+        return
     _least.append(least)
     try:
         yield

@@ -18,6 +18,7 @@ import torch.utils._pytree as pytree
 from torch.nn.parameter import is_lazy
 
 from .._active import building_eagerly
+from .._global.zero import splitting
 from .._signals import held
 from .call.epilogue import step_schedulers
 from .call.module_modes import ModeNotice
@@ -128,7 +129,7 @@ class EagerStep:
         stepped = [optimizer for optimizer, _ in state.optimizers]
         for optimizer, scheduler in state.optimizers:
             refuse_class(optimizer, scheduler)
-        with torch.no_grad():
+        with torch.no_grad(), splitting(self.config.zero):
             fill_packed_gradients(stepped)
             kept_gradients.fill_in()
             found_inf = unscale(scaler, stepped) if scaler is not None else None

@@ -1084,9 +1084,16 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "torch._C._functorch",
-        "get_unwrapped is_functorch_wrapped_tensor",
+        "get_unwrapped",
         "the memory of a tensor under vmap and grad",
         "tests/graph/capture/test_written_views.py",
+    ),
+    (
+        "torch._C._functorch",
+        "is_functorch_wrapped_tensor",
+        "whether a tensor is one of vmap and grad",
+        "tests/graph/capture/test_written_views.py",
+        GRAPHS,
     ),
     (
         "torch._C",

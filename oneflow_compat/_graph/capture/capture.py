@@ -10,6 +10,7 @@ import torch
 from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, is_global, several
 from ..._global.tensor import memory_of
+from ..._global.zero import splitting
 from ..._signals import second_interrupt_acts_at_once
 from ..errors import CAPTURED_AGAIN, CaptureError, inside_another, no_error_is_caught
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
@@ -222,11 +223,12 @@ class Capture:
         for old, new in rebound:
             with torch.no_grad():
                 old.copy_(new)
-        fill_packed_gradients(optimizer for optimizer, _ in self.state.optimizers)
-        self.kept_gradients = KeptGradients(self.state, self._aside_gradients.hidden())
-        self.kept_gradients.fill_in()
-        self.python_values.guards += self.kept_gradients.guards
-        self._record_update()
+        with splitting(self.config.zero):  # a gradient that is read is summed into the shard
+            fill_packed_gradients(optimizer for optimizer, _ in self.state.optimizers)
+            self.kept_gradients = KeptGradients(self.state, self._aside_gradients.hidden())
+            self.kept_gradients.fill_in()
+            self.python_values.guards += self.kept_gradients.guards
+            self._record_update()
         return results
 
     def _finish_reads(self, inputs: list[Any]) -> None:

@@ -14,7 +14,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...._active import outside_capture
-from ...._global.zero import splitting
 from ...._ops.clip_grad import clip_grad_norm_
 from ...errors import CaptureError, UnsupportedInGraph, UsageError
 from ...program.locations import GroupOption, ModuleTensor, OptimizerState
@@ -92,10 +91,6 @@ class Update(StateChanges):
 
     # -- entry -----------------------------------------------------------------
     def run(self) -> None:
-        with contextlib.nullcontext() if self.config.zero is None else splitting(self.config.zero):
-            self._run()
-
-    def _run(self) -> None:
         self.recorder.phase = "update"
         self._keep_scalars_that_build_read()
         for index, (optimizer, _) in enumerate(self.state.optimizers):
