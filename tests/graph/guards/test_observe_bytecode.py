@@ -1,5 +1,6 @@
 """Instrumented copies of bytecode behave like the original, in every installed Python version."""
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,10 @@ from pathlib import Path
 
 import observe_programs
 import pytest
+import torch
+
+from oneflow._graph.observe.hooks.entry_points import HOOKS
+from oneflow._graph.observe.instrumentation.frames import observed_frames
 
 PYENV = Path.home() / ".pyenv" / "versions"
 
@@ -42,3 +47,21 @@ def test_this_python_observes_and_the_compiled_test_agrees_with_python():
     if features is None:
         pytest.skip("csrc/guards.cpp was not built")
     assert features.class_versions and (features.dict_versions or sys.version_info >= (3, 13))
+
+
+def test_a_capture_that_was_left_without_its_end_does_not_switch_torch_compile_off():
+    def function(x):
+        return x * 2 + 1
+
+    module, frames = importlib.import_module("torch._dynamo.eval_frame"), torch._C._dynamo.eval_frame
+    setters = module.set_eval_frame, module._maybe_set_eval_frame
+    interrupted = observed_frames(HOOKS, lambda code, names: None)
+    interrupted.__enter__()
+    frames.set_eval_frame(interrupted.before)  # and the interrupt comes here
+    try:
+        with observed_frames(HOOKS, lambda code, names: None):
+            pass
+        compiled = torch.compile(function, backend="eager", fullgraph=True)
+        assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
+    finally:
+        module.set_eval_frame, module._maybe_set_eval_frame = setters

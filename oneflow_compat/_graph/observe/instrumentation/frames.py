@@ -28,6 +28,8 @@ _SKIP_BELOW = _STRATEGY(_ACTION.SKIP, _ACTION.SKIP)
 
 # id(code) -> (code, instrumented copy); the copies of a process are made once
 _copies: dict[Any, Any] = {}
+# the context that is entered, if any: one that an interrupt left without its end has no effect later
+_entered: list[observed_frames | None] = [None]
 
 
 class _GuardManager:
@@ -72,9 +74,11 @@ class observed_frames:
         self._keep_on()
         decide: Any = self._decide  # it returns a tuple, and torch declares a class
         self.before = eval_frame.set_eval_frame(decide)
+        _entered[0] = self
         return self
 
     def __exit__(self, *exc: Any) -> None:
+        _entered[0] = None
         eval_frame.set_eval_frame(self.before)
         for name, original in self.setters.items():
             setattr(sys.modules[_DYNAMO], name, original)
@@ -124,7 +128,11 @@ class observed_frames:
             return
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda new: self._decide if threading.get_ident() == self.thread else original(new)
+            def keep_on(new: Any) -> Any:
+                is_on = _entered[0] is self and threading.get_ident() == self.thread
+                return self._decide if is_on else original(new)
+
+            return keep_on
 
         for name in ("set_eval_frame", "_maybe_set_eval_frame"):
             self.setters[name] = getattr(module, name)
