@@ -75,6 +75,7 @@ def test_graphs_on_two_ranks():
         "graphs_equal_one_rank",
         "a_graph_gives_no_needless_warning",
         "zero_splits_the_state",
+        "zero_splits_the_state_of_calls_in_eager_mode",
         "a_pipeline_equals_one_rank",
         "a_gradient_overflows_on_one_stage",
         "a_convolution_on_one_stage",

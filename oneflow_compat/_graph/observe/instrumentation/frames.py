@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 from torch._C._dynamo import eval_frame
 from torch._C._dynamo.guards import RootGuardManager
@@ -28,8 +28,6 @@ _SKIP_BELOW = _STRATEGY(_ACTION.SKIP, _ACTION.SKIP)
 
 # id(code) -> (code, instrumented copy); the copies of a process are made once
 _copies: dict[Any, Any] = {}
-# the context that is entered, if any: one that an interrupt left without its end has no effect later
-_entered: list[observed_frames | None] = [None]
 
 
 class _GuardManager:
@@ -60,7 +58,11 @@ class observed_frames:
     """A context in which frames of this thread run instrumented.
 
     `unobserved(code, globals)` is called for the frames that do not.
+
+    An interrupt may leave it without its end. What it replaced in torch has no effect after the next context.
     """
+
+    entered: ClassVar[observed_frames | None] = None
 
     def __init__(self, hooks: Any, unobserved: Any) -> None:
         self.hooks, self.unobserved = hooks, unobserved
@@ -74,11 +76,11 @@ class observed_frames:
         self._keep_on()
         decide: Any = self._decide  # it returns a tuple, and torch declares a class
         self.before = eval_frame.set_eval_frame(decide)
-        _entered[0] = self
+        observed_frames.entered = self
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        _entered[0] = None
+        observed_frames.entered = None
         eval_frame.set_eval_frame(self.before)
         for name, original in self.setters.items():
             setattr(sys.modules[_DYNAMO], name, original)
@@ -129,7 +131,7 @@ class observed_frames:
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def keep_on(new: Any) -> Any:
-                is_on = _entered[0] is self and threading.get_ident() == self.thread
+                is_on = observed_frames.entered is self and threading.get_ident() == self.thread
                 return self._decide if is_on else original(new)
 
             return keep_on
