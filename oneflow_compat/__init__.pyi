@@ -491,6 +491,31 @@ def clamp_max_(input: Tensor, min: Tensor | _float) -> _Tensor:
     """torch.clamp_max_; OneFlow calls the bound `min`."""
     ...
 
+def compile_step(step: Any = None, /, **options: Any) -> Any:
+    """Run a training step of eager mode, unchanged, as one compiled program with its backward() and update.
+
+        @flow.compile_step
+        def train_step(x, y):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            return loss
+
+    The modules, optimizers and schedules are those that the step refers to. Weights, gradients in `p.grad`,
+    optimizer state and arguments are afterwards as eager mode leaves them. What no program can hold runs in
+    eager mode, with one warning that says why (`strict=True` makes it an error).
+
+    step: a function or method, or None for a decorator with options.
+    options: those of `graph.config` by the names of its methods, without a leading set_, enable_ or allow_:
+    backend="inductor", dynamic={"x": 0}, verify="never", amp=True, strict=True.
+
+    Return a CompiledStep, whose `graph` is the nn.Graph. TypeError unless the step can be called, and for an
+    option that there is not.
+    """
+    ...
+
 def concat(inputs: Any, dim: _int = 0, **kwargs: Any) -> _Tensor:
     """torch's `concat` under OneFlow's argument names: `inputs` (torch: `tensors`). torch's names are accepted too.
 

@@ -22,6 +22,7 @@ from .branch_search import BranchSearch
 from .capture.capture import Capture
 from .capture.side_effects.survivors import settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
+from .capture.update.steps_of_build import FoundOptimizer
 from .errors import CaptureError, SizesNeeded
 from .explanations import Explanation, of_constant_options, of_specialization, of_static_sizes
 from .program.live_numbers import NumberNeeded
@@ -149,6 +150,8 @@ class CaptureAttempts:
                 return capture.run(), capture.recorder
             except MoreNumbers as request:
                 assumptions.add_live_options(request.optimizer, {request.key})
+            except FoundOptimizer as found:
+                self._add_optimizer(found)
             except (SizesNeeded, NumberNeeded):
                 raise
             except Exception as error:
@@ -157,6 +160,11 @@ class CaptureAttempts:
                 if not self._prepare_retry(error, search, capture.recorder.sizes.branches):
                     assumptions.dependent_sizes = dependent_sizes  # build() fails with numbers, too
                     raise search.errors[0]
+
+    def _add_optimizer(self, found: FoundOptimizer) -> None:
+        optimizers = self.definition.optimizers
+        assert isinstance(optimizers, list), "a build() that steps its optimizers has a list of them"
+        optimizers.append((found.optimizer, None))
 
     def _prepare_retry(self, error: Exception, search: BranchSearch, branches: Mapping[Branch, bool]) -> bool:
         """Whether another capture may succeed after this error of build(), which took these branches.

@@ -33,11 +33,19 @@ class GraphDefinition:
     owner: object = None  # the object whose method build() is; its attributes are state
     # whether the caller sees the writes of build() to arguments and captured tensors
     writes_through: Callable[[], bool] = lambda: True
+    # build() is a whole training step of eager mode: it steps its optimizers, and owns the gradients of
+    # parameters. `optimizers` is a list then, which gets each optimizer that a capture finds
+    steps_in_build: bool = False
 
     @cached_property
     def argument_names(self) -> list[str]:
         """The names of the positional parameters of build()."""
         return positional_names(self.build)
+
+    @property
+    def updates_after_build(self) -> bool:
+        """Whether the optimizers step when build() has returned: then gradients stay inside the call."""
+        return not self.steps_in_build and bool(callable(self.optimizers) or self.optimizers)
 
     def involves_ranks(self, *values: Any) -> bool:
         """Whether the values or the modules have global tensors of several ranks, or are data parallel."""

@@ -46,9 +46,12 @@ class EagerStep:
         self._mode_notice: ModeNotice | None = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._tell_modes()
         definition = self.definition
-        trains = bool(callable(definition.optimizers) or definition.optimizers)
+        if definition.steps_in_build:  # it is eager mode's own step
+            with autocast_of(self.config, pytree.tree_leaves((args, kwargs))):
+                return (definition.unrecorded or definition.build)(*args, **kwargs)
+        self._tell_modes()
+        trains = definition.updates_after_build
         optimizers = () if callable(definition.optimizers) else definition.optimizers
         modules = [m for module in resolve(definition.modules).values() for m in module.modules()]
         tensors = _tensors_of_state(modules, resolve(definition.tensors), optimizers)

@@ -66,6 +66,8 @@ class Engine:
         self.name = definition.name
         self.config = config or Config()
         self.assumptions = Assumptions()
+        if definition.steps_in_build:  # train() and eval() are the caller's, as all state is
+            self.assumptions.modes = {}
         self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
         # signature -> [Entry], one per outcome of guards and options
         self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()

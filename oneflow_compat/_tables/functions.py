@@ -17,6 +17,7 @@ FUNCTIONS = {
         "autograd": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
         "_files.serialization": "save load CheckpointError",
+        "nn.graph.compiled_step": "compile_step",
         "nn.graph.storage.deploy": "load_graph",
         "_ops.core": (
             "device Generator set_dialect get_dialect is_tensor oneflow_internal_path oneflow_python_base_dir"

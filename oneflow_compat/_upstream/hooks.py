@@ -988,6 +988,13 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         OPTIM,
     ),
     (
+        "torch.amp.GradScaler",
+        "_maybe_opt_step _lazy_init_scale_growth_tracker",
+        "the step that a GradScaler may skip, and its scale, in a compiled step",
+        "tests/graph/training/test_compiled_steps.py",
+        GRAPHS,
+    ),
+    (
         "torch.optim.Optimizer",
         "_patch_step_function",
         "profiling and hooks around step()",

@@ -30,12 +30,18 @@ class Epilogue:
         self.effects, self.live, self._serves_one_call = effects, live, serves_one_call
         self._result_count = program.out_spec.num_leaves - len(program.out_constants)
         self._stores_state = bool(effects.state_values) or effects.reports_overflow
+        self._leaves_gradients = bool(effects.gradients or effects.cleared_gradients)
         self._written = _slots_of_raised_versions(program)
         self._objects = ObjectResults(program, effects) if uses_objects(program, effects) else None
         results = results_of(program) if self._objects is None else list
         # whether the state of a call is more than what the program writes
         self.has_effects = self._stores_state or bool(
-            effects.attributes or effects.counters or effects.schedulers or effects.argument_changes
+            effects.attributes
+            or effects.counters
+            or effects.schedulers
+            or effects.argument_changes
+            or effects.schedulers_of_build
+            or self._leaves_gradients
         )
         self._results = _without_history(results, _inputs_among_results(program))
         if effects.global_results:
@@ -46,6 +52,8 @@ class Epilogue:
     ) -> Any:
         if self._written is not None:
             increment_version(self._written(values))
+        if self._leaves_gradients:
+            outputs = self._leave_gradients(outputs)
         if self._stores_state:
             outputs = self._store_state(outputs)
         changed: Sequence[Any] = ()
@@ -57,6 +65,8 @@ class Epilogue:
             count(self.effects.counters)
         if self.effects.schedulers:
             step_schedulers(self.effects.schedulers)
+        for scheduler in self.effects.schedulers_of_build:
+            scheduler.step()
         if self._objects is not None:
             return self._objects.results(self._results(outputs), changed, args, kwargs)
         return self._results(outputs)
@@ -65,6 +75,16 @@ class Epilogue:
         """Remove the state that a program for one call begins with, after a run that changed nothing."""
         if self._serves_one_call:
             self.effects.remove_created_state(self.live)
+
+    def _leave_gradients(self, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Bind the gradients of this run to their tensors, as backward() does."""
+        parameters = self.effects.gradients
+        split = len(outputs) - len(parameters)
+        for parameter, gradient in zip(parameters, outputs[split:]):
+            parameter.grad = gradient
+        for parameter in self.effects.cleared_gradients:
+            parameter.grad = None
+        return outputs[:split]
 
     def _store_state(self, outputs: Sequence[Any]) -> Sequence[Any]:
         """Store the values in optimizer state and options, unless the gradients overflowed."""

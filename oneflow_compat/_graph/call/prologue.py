@@ -22,7 +22,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..._global.marks import OfSeveralRanks
-from ..program.locations import Argument, Container, LiveState, Location, ModuleTensor, OptimizerParameter
+from ..program.locations import (
+    Argument,
+    Container,
+    Gradient,
+    LiveState,
+    Location,
+    ModuleTensor,
+    OptimizerParameter,
+)
 from ..program.program import Program, Slot
 
 if TYPE_CHECKING:
@@ -95,7 +103,7 @@ def gather(program: Program, live: LiveState, args: Sequence[Any]) -> tuple[Any,
 def _live_value(location: Location, live: LiveState, args: Sequence[Any]) -> Any:
     if isinstance(location, Argument):
         return args[location.index]._local_tensor if location.is_shard else args[location.index]
-    value = location.read(live)
+    value: Any = location.read(live)
     is_shard = isinstance(value, OfSeveralRanks)
     return value._local_tensor if is_shard else value
 
@@ -144,6 +152,9 @@ class Prologue:
             if isinstance(location, Argument):
                 shard = "._local_tensor" if location.is_shard else ""
                 items.append(f"args[{location.index}]{shard}, ")
+                continue
+            if isinstance(location, Gradient):
+                items.append(f"{self.scope.bind(self.live.entries[location.name].tensor)}.grad, ")
                 continue
             container, keys = location.resolve(self.live)
             shard = "._local_tensor" if isinstance(location.read(self.live), OfSeveralRanks) else ""

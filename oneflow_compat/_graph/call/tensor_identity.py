@@ -16,7 +16,7 @@ import torch
 from ..._global.marks import OfSeveralRanks
 from ..observe import Guard, checker_of, has_plain_layout, separate_test, sources, unknown
 from ..program.captured import Guards
-from ..program.locations import Argument, StateEntry
+from ..program.locations import Argument, Gradient, StateEntry
 from ..program.program import Program
 from ..program.python_values import get_item, tensor_meta
 from ..program.writes import overlapping_slots, storage_of
@@ -118,7 +118,7 @@ class MemoryIdentity:
     def __init__(self, program: Program, guards: Guards) -> None:
         self.slots, self.expected, self.merged = program.slots, guards.overlaps, guards.merged
         indices = [i for i, slot in enumerate(program.slots) if slot.shape is not None]
-        self.arguments = [i for i in indices if isinstance(program.slots[i].location, Argument)]
+        self.arguments = [i for i in indices if isinstance(program.slots[i].location, (Argument, Gradient))]
         written = [i for i in indices if program.slots[i].written]
         self.written_state = [i for i in written if i not in self.arguments]
         self.writes_arguments = len(written) > len(self.written_state)

@@ -14,6 +14,7 @@ from ..program.captured import Captured
 from ..program.guards.argument_facts import ArgumentFacts
 from ..program.guards.scalar_guards import compile_guard
 from ..program.locations import (
+    Gradient,
     GroupOption,
     LiveState,
     ModuleTensor,
@@ -107,6 +108,7 @@ class Validity:
                 Stage.TENSORS,
                 self._look_at_tensors,
             ),
+            Test("gradients", self._same_gradients(scope), Stage.VALUES, self._note_gradients),
             Test("values that build() read", self._same_values(scope), Stage.VALUES, self._note_values),
             Test("shared memory", self._same_memory(scope), Stage.VALUES, self._note_memory),
         )
@@ -190,6 +192,25 @@ class Validity:
             self._names[tensor.name] = tensor.live
         self._names[self._tensor_checker] = self.tensors.checker
         return True
+
+    # -- gradients before the call ----------------------------------------------------------
+    def _same_gradients(self, scope: Scope) -> str:
+        slots = enumerate(self.program.slots)
+        expected = [
+            (index, tensor_meta(slot.location.read(self.live)))
+            for index, slot in slots
+            if isinstance(slot.location, Gradient)
+        ]
+        if not expected:
+            return ""
+        fit = lambda values: all(
+            values[index] is not None and tensor_meta(values[index]) == layout for index, layout in expected
+        )
+        return f"{scope.bind(fit)}(values)"
+
+    def _note_gradients(self) -> bool:
+        self.python_guards.changed = "the gradient that a parameter has before the call"
+        return False
 
     # -- values ------------------------------------------------------------------------
     def _same_values(self, scope: Scope) -> str:

@@ -92,9 +92,7 @@ def leaf_name(spec: TreeSpec, index: int) -> str:
 
 def run_build(capture: CaptureInterface, flat: list[Any]) -> Results:
     """Call build() once, or once per micro batch."""
-    config = capture.config
-    optimizers = capture.definition.optimizers
-    parts = config.accumulation if callable(optimizers) or optimizers else 1
+    parts = capture.config.accumulation if capture.definition.updates_after_build else 1
     capture.loss_factor = loss_factor(capture.definition, parts)
     if parts <= 1:
         return _once(capture, flat)

@@ -12,8 +12,19 @@ from ..._global.marks import OfSeveralRanks, is_global, several
 from ..._global.tensor import memory_of
 from ..._global.zero import splitting
 from ..._signals import second_interrupt_acts_at_once
-from ..errors import CAPTURED_AGAIN, CaptureError, inside_another, no_error_is_caught
-from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
+from ..errors import (
+    CAPTURED_AGAIN,
+    CaptureError,
+    inside_another,
+    no_error_is_caught,
+)
+from ..observe import (
+    facts_of_arguments,
+    observe,
+    observe_steps,
+    report_unfollowed,
+    setting_guards,
+)
 from ..program.captured import Captured, Effects, Guards
 from ..program.guards.scalar_guards import guard_graph
 from ..program.object_trees import flattened_arguments, has_objects
@@ -26,7 +37,9 @@ from .patches.random_state import python_samples
 from .patches.torch_patches import autograd_of_capture, capture_patches
 from .rank_facts import note_state, shared_calls
 from .recorder import Recorder
+from .results.histories import refuse_open_histories
 from .side_effects.caller_tensors import keep_callers_values, warn_of_kept_values
+from .side_effects.gradients_of_call import GradientsOfCall, LeftGradients
 from .side_effects.module_changes import ModuleChanges, memories
 from .side_effects.set_aside import (
     GradientsAside,
@@ -37,10 +50,13 @@ from .side_effects.set_aside import (
 from .side_effects.survivors import settle_failed
 from .slots import shared_memory, slots_of
 from .state_map import StateMap, resolve
+from .step_run import run_step
 from .update.kept_gradients import KeptGradients
 from .update.loss_scaling import resolve_scaler
 from .update.optimizer_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
+from .update.scalers_of_build import refuse_skipped_numbers
 from .update.step import Update, fill_packed_gradients
+from .update.steps_of_build import StepsOfBuild
 from .values.dynamic_dimensions import DynamicDimensions
 from .values.option_reads import OptionReads
 
@@ -89,7 +105,10 @@ class Capture:
         self.update: Update | None = None
         self.loss_factor: LossFactor | None = None
         self.aside: Any = ()
-        self.kept_gradients: KeptGradients
+        self.kept_gradients: KeptGradients | None = None
+        self.consumed: list[Any] = []
+        self.left_gradients = LeftGradients()
+        self.gradient_names: dict[int, str] = {}  # id of a gradient before the call -> its parameter
 
     def run(self) -> Captured:
         try:
@@ -118,7 +137,7 @@ class Capture:
         definition, recorder = self.definition, self.recorder
         # a training graph records gradients also when it is called under no_grad; an inference graph keeps
         # the caller's mode
-        trains = bool(callable(definition.optimizers) or definition.optimizers)
+        trains = definition.updates_after_build
         grad_mode = trains or torch.is_grad_enabled()
         self.settings = setting_guards(trains)
         in_inference_mode, names = torch.is_inference_mode_enabled(), self._argument_names()
@@ -127,11 +146,16 @@ class Capture:
                 self._input(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)
             ]
         early = self._state_before_build(names)
-        grads = self._aside_gradients = GradientsAside(self.tensors)
-        recorder.on_lift = grads.hide
+        self._begin_steps(early)
+        grads: GradientsOfCall | GradientsAside
+        if definition.steps_in_build:
+            grads = GradientsOfCall(self.tensors, recorder)
+        else:
+            grads = GradientsAside(self.tensors)
+        self._gradients, recorder.on_lift = grads, grads.hide
         modules = self._modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
         ends_capture = self.config.ends_capture
-        self.reads = observe(modules.add, ends_capture)
+        self.reads = observe(modules.add, ends_capture, definition.steps_in_build)
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (
             undone(self._leave),
@@ -149,7 +173,8 @@ class Capture:
             captured = self._close(results)
         self._finish_step_reads()
         self._install_new_state(captured)
-        self.kept_gradients.note()
+        if self.kept_gradients is not None:
+            self.kept_gradients.note()
         return captured.for_one_call() if self.python_values.serves_one_call else captured
 
     def _check_call(self) -> None:
@@ -171,6 +196,16 @@ class Capture:
         self._no_own_parameter(names, state)
         state.refuse_lazy_parameters()
         return state
+
+    def _begin_steps(self, early: StateMap) -> None:
+        """Begin the update of a build() that steps its optimizers itself."""
+        if self.definition.steps_in_build and early.optimizers:
+            no_inputs: dict[Any, Any] = {}
+            live = self.assumptions.live_options
+            self.update = Update(self.recorder, early, self.config, None, live, no_inputs)
+            self.update.take_snapshots()
+            self.aside = take_foreign_state(early)
+        self.steps = StepsOfBuild(self.update)
 
     def _leave(self) -> None:
         """Take the optimizers' state back, and let operators run."""
@@ -219,17 +254,37 @@ class Capture:
         modules.store_created(v for v in results.leaves if isinstance(v, torch.nn.Module))
         self.attributes = modules.stored_attributes(memories([*inputs, *results.leaves]))
         self._finish_reads(inputs)
-        self.state = self._late_state(early)
         for old, new in rebound:
             with torch.no_grad():
                 old.copy_(new)
+        if isinstance(self._gradients, GradientsOfCall):
+            self.state = early
+            self._finish_step(inputs, results, self._gradients)
+            return results
+        self.state = self._late_state(early)
         with splitting(self.config.zero):  # a gradient that is read is summed into the shard
             fill_packed_gradients(optimizer for optimizer, _ in self.state.optimizers)
-            self.kept_gradients = KeptGradients(self.state, self._aside_gradients.hidden())
+            self.kept_gradients = KeptGradients(self.state, self._gradients.hidden())
             self.kept_gradients.fill_in()
             self.python_values.guards += self.kept_gradients.guards
             self._record_update()
         return results
+
+    def _finish_step(self, inputs: list[Any], results: Results, gradients: GradientsOfCall) -> None:
+        """Take the state and the gradients that build() leaves, which has stepped its optimizers itself."""
+        refuse_open_histories(inputs, results.leaves, self.consumed)
+        if self.update is not None:
+            refuse_foreign_state(self.state, self.aside)
+            self._adopt_new_state(self.update)
+            refuse_skipped_numbers(self.update)
+        self.left_gradients = gradients.finish(self.state)
+        self.gradient_names = gradients.names(self.state)
+        self.python_values.guards += gradients.guards
+
+    def _adopt_new_state(self, update: Update) -> None:
+        self.new_state = update.adopt_new_state()
+        for index, keys in update.created_live_options.items():
+            self.assumptions.add_live_options(index, keys)
 
     def _finish_reads(self, inputs: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
@@ -257,11 +312,14 @@ class Capture:
             self.assumptions.live_options,
             self.assumptions.constant_options,
             self.option_inputs,
+            self.update.inputs if self.update is not None else {},
         )
         with (
             python_samples(self.definition.name, "build()", self.config.ends_capture),
             self.options.observed(),
         ):
+            if isinstance(self._gradients, GradientsOfCall):
+                return run_step(self, flat, self._gradients)
             return run_build(self, flat)
 
     def _late_state(self, early: StateMap) -> StateMap:
@@ -288,22 +346,21 @@ class Capture:
             refuse_foreign_state(self.state, self.aside, foreign_keys_of(error, self.aside))
             raise
         refuse_foreign_state(self.state, self.aside)
-        self.new_state = self.update.adopt_new_state()
-        for index, keys in self.update.created_live_options.items():
-            self.assumptions.add_live_options(index, keys)
+        self._adopt_new_state(self.update)
 
     def _close(self, results: Results) -> Captured:
         recorder, update = self.recorder, self.update
         stored = (leaf for attribute in self.attributes for leaf in attribute.leaves)
         state = [value.value for value in update.state_values] if update is not None else []
-        outputs = outputs_of(recorder, results, stored, state, self._overflow)
+        gradients = self.left_gradients
+        outputs = outputs_of(recorder, results, stored, state, self._overflow, gradients.nodes)
         self._take_new_state_as_inputs()
         conditions = recorder.guards + self.options.numbers.conditions
         conditions += update.trace.guards if update is not None else []
         guard = guard_graph(recorder.graph, conditions) if conditions else None
         graph = recorder.finish(outputs.nodes)
         self._keep_callers_values(graph)
-        if not self.state.optimizers and backward_is_unused(graph):
+        if not (self.state.optimizers or self.definition.steps_in_build) and backward_is_unused(graph):
             warn_of_unused_backward(self)
         slots, free, free_index = slots_of(self, graph)
         program = Program(
@@ -321,7 +378,7 @@ class Capture:
                 if not isinstance(v, torch.Tensor)
             ),
             constants=recorder.constants,
-            training=update is not None,
+            training=update is not None or bool(gradients.parameters),
             config=self.config,
             unknown_sizes=recorder.sizes.depend_on_values,
             dimensions=recorder.dynamic.guards() if recorder.dynamic is not None else None,
@@ -342,6 +399,9 @@ class Capture:
             undo=[self._modules.snapshot.restore_everything],
             counters=self.python_values.counters,
             schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
+            schedulers_of_build=tuple(self.steps.schedulers),
+            gradients=self.left_gradients.parameters,
+            cleared_gradients=self.left_gradients.cleared,
             global_results=outputs.global_results,
         )
 

@@ -76,6 +76,10 @@ class CaptureInterface(Protocol):
     state: Any
     update: Any
     loss_factor: LossFactor | None
+    steps: Any  # StepsOfBuild
+    options: Any  # OptionReads
+    gradient_names: dict[int, str]
+    consumed: list[Any]  # the roots of each backward(), whose history is gone
 
     @property
     def owners(self) -> list[Any]:

@@ -35,9 +35,16 @@ class Outputs:
 
 
 def outputs_of(
-    recorder: Recorder, results: Results, stored: Iterable[Any], state: Iterable[Any], overflow: Node | None
+    recorder: Recorder,
+    results: Results,
+    stored: Iterable[Any],
+    state: Iterable[Any],
+    overflow: Node | None,
+    gradients: Iterable[Node],
 ) -> Outputs:
-    """Return the outputs: results, the values `stored` in attributes, changes of arguments, `state`."""
+    """Return the outputs: results, the values `stored` in attributes, changes of arguments, `state`, and the
+    gradients that build() leaves.
+    """
     values = [_node_if_computed(recorder, value) for value in results.leaves]
     nodes = [value for value in values if isinstance(value, torch.fx.Node)]
     descriptions = [
@@ -51,6 +58,7 @@ def outputs_of(
         "argument": [value for value in changed if isinstance(value, torch.fx.Node)],
         "state": state,
         "overflow": [] if overflow is None else [overflow],
+        "gradient": gradients,
     }
     for name, group in groups.items():
         for node in group:

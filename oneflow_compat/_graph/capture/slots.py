@@ -10,7 +10,7 @@ import torch
 
 from ..._global.marks import OfSeveralRanks
 from ..._global.tensor import memory_of
-from ..program.locations import Argument, FreeTensor, GroupOption, OptimizerState
+from ..program.locations import Argument, FreeTensor, Gradient, GroupOption, OptimizerState
 from ..program.nested_state import leaves
 from ..program.program import Slot, roots, written_args
 from ..program.writes import overlapping_slots
@@ -43,6 +43,7 @@ class _Naming:
         self.owners: dict[Any, Any] = {}  # node -> the real tensor that it was lifted for
         for tensor, node, _ in recorder.lifted.values():
             self.owners.setdefault(node, tensor)
+        self.gradient_names = capture.gradient_names
         self.optimizer_locations = _optimizer_locations(capture)
         inputs = update.inputs if update is not None else {}
         self.scalar_inputs = {node: location for location, node in inputs.items()}
@@ -76,6 +77,9 @@ class _Naming:
         entry = self.state.entry(tensor)
         if entry is not None:
             return entry.role, entry.name, entry.location
+        parameter = self.gradient_names.get(id(tensor))
+        if parameter is not None:
+            return "grad", f"{parameter}.grad", Gradient(parameter)
         location = self.optimizer_locations.get(id(tensor))
         if location is not None:
             return "optim", _name(location), location

@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optimizer_hooks
+
 from ..._active import capturing
 from .guards import sources
 from .guards.call_tests import alike_test, separate_test, unknown
@@ -40,6 +43,7 @@ __all__ = [
     "count",
     "facts_of_arguments",
     "has_plain_layout",
+    "leave_out_state",
     "observe",
     "observe_steps",
     "report_local_code",
@@ -54,15 +58,16 @@ __all__ = [
 ]
 
 
-def observe(on_module: Callable[[Module], None], ends_capture: bool) -> Any:
+def observe(on_module: Callable[[Module], None], ends_capture: bool, steps_in_build: bool) -> Any:
     """Return a context in which reads of Python objects are noted.
 
     `on_module(module)` is called for each module that build() uses, before build() can change it.
-    `ends_capture`: what no guard follows raises.
+    `ends_capture`: what no guard follows raises. `steps_in_build`: optimizers step in build().
     """
     from .observer import Observer  # not before it is known that torch has the hook
 
-    return Observer(capturing, on_module, ends_capture)
+    owners = (module_hooks, optimizer_hooks) if steps_in_build else (module_hooks,)
+    return Observer(capturing, on_module, ends_capture, owners)
 
 
 def observe_steps(ends_capture: bool) -> Any:
@@ -73,3 +78,10 @@ def observe_steps(ends_capture: bool) -> Any:
     from .step_observer import StepObserver  # the same
 
     return StepObserver(capturing, ends_capture)
+
+
+def leave_out_state(reads: Any, optimizers: Any) -> None:
+    """Make no guards of the groups, parameters and state of optimizers, which have tests of their own."""
+    from .step_observer import leave_out_state  # the same
+
+    leave_out_state(reads, optimizers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -69,19 +69,20 @@ class Observer:
         active: Callable[..., Any],
         on_module: Callable[[Module], None],
         ends_capture: bool,
-        owner: Any = torch.nn.modules.module,
+        owners: Sequence[Any] = (torch.nn.modules.module,),
     ) -> None:
         """`ends_capture`: what no guard can follow raises, and a change that no program repeats lets the
         program serve one call. Otherwise both are reported.
 
-        `owner`: the module with the tables of hooks that apply to all objects of a kind.
+        `owners`: the modules with the tables of hooks that apply to all objects of a kind.
         """
         self.reads = Reads(active, on_module, ends_capture)
         self.made_by_build: Any = None  # MadeByBuild, from the first use on
         self._caches: list[Any] = []  # objects that keep what the first call puts there
         self._followed: set[tuple[int, Any]] = set()  # (id(dict), key) that stay as the first call left them
         self._objects_of_build: set[int] = set()  # their ids, once build() has returned
-        for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
+        # before the capture adds hooks of its own
+        for name, hooks in (item for owner in owners for item in _global_hooks(owner).items()):
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
         self.reads.add(SPECIAL_METHODS, torch.Tensor, None, OF_CAPTURE, "the operators of torch.Tensor", None)

@@ -13,6 +13,8 @@ from .observer import Observer
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from .hooks.reads import Reads
+
 
 # call/optimizer_identity.py compares these; schedulers and step() itself count the calls
 _COMPARED_ELSEWHERE = ("param_groups", "state", "step", "_opt_called", "_step_count")
@@ -24,19 +26,24 @@ class StepObserver(Observer):
     _counts_in_calls = False
 
     def __init__(self, active: Callable[..., Any], ends_capture: bool) -> None:
-        super().__init__(active, lambda module: None, ends_capture, optimizer_module)
+        super().__init__(active, lambda module: None, ends_capture, (optimizer_module,))
 
     def leave_out_state(self, optimizers: Iterable[Optimizer]) -> None:
-        reads = self.reads
-        for optimizer in optimizers:
-            attributes = attributes_of(optimizer)
-            reads.written.update((ITEM, id(attributes), name) for name in _COMPARED_ELSEWHERE)
-            # hooks and C functions get the optimizer, and read single attributes at most
-            reads.seen.add((id(attributes), CONTENTS))
-            for container in _containers(optimizer):
-                reads.objects[id(container)] = container
-                reads.complete.add(id(container))
-            reads.class_attribute(type(optimizer), type(optimizer).__mro__, "step", None)
+        """Make no guards of what call/optimizer_identity.py compares."""
+        leave_out_state(self.reads, optimizers)
+
+
+def leave_out_state(reads: Reads, optimizers: Iterable[Optimizer]) -> None:
+    """Make no guards of the groups, parameters and state of optimizers, which have tests of their own."""
+    for optimizer in optimizers:
+        attributes = attributes_of(optimizer)
+        reads.written.update((ITEM, id(attributes), name) for name in _COMPARED_ELSEWHERE)
+        # hooks and C functions get the optimizer, and read single attributes at most
+        reads.seen.add((id(attributes), CONTENTS))
+        for container in _containers(optimizer):
+            reads.objects[id(container)] = container
+            reads.complete.add(id(container))
+        reads.class_attribute(type(optimizer), type(optimizer).__mro__, "step", None)
 
 
 def _containers(optimizer: Optimizer) -> Iterator[Any]:

@@ -15,6 +15,8 @@ from .shared_calls import SharedCalls
 from .symbolic import Branch
 
 if TYPE_CHECKING:
+    import torch
+
     from ..observe.guards.python_guards import PythonGuards
     from ..observe.guards.sources import Guard
 
@@ -72,7 +74,7 @@ class Effects:
 
     A program returns the results of build(), then a value for each tensor leaf of `attributes`, then one for
     each tensor leaf of `argument_changes`, then one for each location of `state_values`, then the overflow
-    flag if `reports_overflow` is set.
+    flag if `reports_overflow` is set, then the gradient of each tensor of `gradients`.
     """
 
     attributes: tuple[StoredAttribute, ...] = ()
@@ -92,6 +94,10 @@ class Effects:
     undo: list[Callable[[], bool]] = field(default_factory=list)
     counters: tuple[Guard, ...] = ()  # numbers that build() only counts, and their steps
     schedulers: tuple[Any, ...] = ()  # of torch, or with the same step()
+    # schedules that build() steps: they do after the run, because they compute Python numbers
+    schedulers_of_build: tuple[Any, ...] = ()
+    gradients: tuple[torch.Tensor, ...] = ()  # tensors that get a new gradient in each run
+    cleared_gradients: tuple[torch.Tensor, ...] = ()  # tensors that have none after a run
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
 

@@ -165,6 +165,20 @@ class GroupOption(_InContainer):
 
 
 @dataclass(frozen=True)
+class Gradient:
+    """The gradient that a named tensor has before the call: Gradient("model.fc.weight") is its `.grad`."""
+
+    name: str
+
+    def read(self, live: LiveState) -> torch.Tensor:
+        """Return the gradient. Raise KeyError if there is none."""
+        gradient = live.entries[self.name].tensor.grad
+        if gradient is None:
+            raise KeyError(f"{self.name}.grad")
+        return gradient
+
+
+@dataclass(frozen=True)
 class FreeTensor(_InContainer):
     """A tensor that is in no module and no optimizer, such as one of a closure."""
 
@@ -185,5 +199,12 @@ class SavedValue(_InContainer):
 
 
 Location = (
-    Argument | ModuleTensor | OptimizerParameter | OptimizerState | GroupOption | FreeTensor | SavedValue
+    Argument
+    | ModuleTensor
+    | OptimizerParameter
+    | OptimizerState
+    | GroupOption
+    | Gradient
+    | FreeTensor
+    | SavedValue
 )

@@ -19,6 +19,8 @@ import torch.profiler
 from torch.optim.optimizer import ParamsT
 from oneflow import _placement, _sbp, _Tensor
 from . import args_tree as args_tree
+from . import compiled_step as compiled_step
+from . import found_state as found_state
 from . import graph as graph
 from . import graph_block as graph_block
 from . import graph_config as graph_config

@@ -20,6 +20,7 @@ from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
 from ..build import autocast
 from ..state_map import resolve
+from ..update.steps_of_build import FoundOptimizer
 from .checkpointing import recomputed, torch_checkpoints
 from .integer_indexing import tensors_as_indices
 from .patching import answered_in_build, global_hook, patched, patched_attributes, undone
@@ -33,6 +34,7 @@ from .view_layouts import views_of_any_layout
 
 if TYPE_CHECKING:
     from torch.nn import Module
+    from torch.optim import Optimizer
 
     from ..interfaces import CaptureInterface
     from ..recorder import Recorder
@@ -59,7 +61,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(
             patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True)
         )
-        stack.enter_context(_no_step_in_build(capture.recorder))
+        stack.enter_context(_no_step_in_build(capture))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(builtins_of_sizes())
         stack.enter_context(_tracers())
@@ -84,6 +86,8 @@ def _backward(capture: CaptureInterface) -> Any:
             recorder = capture.recorder
             outer, recorder.phase = recorder.phase, "backward"
             try:
+                if not (args and args[0]):  # retain_graph
+                    capture.consumed += [t.grad_fn for t in tensors if t.grad_fn is not None]
                 # gradients have the types of the forward operators
                 with (
                     autocast(capture, False),
@@ -186,13 +190,15 @@ def _many_gradients_at_once(on_cuda: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_step_in_build(recorder: Recorder) -> Iterator[None]:
+def _no_step_in_build(capture: CaptureInterface) -> Iterator[None]:
     """optimizer.step() belongs to the engine: one called in build() would be captured with its learning rate
-    as a constant.
+    as a constant. A build() that steps its optimizers is captured again with one that was not known.
     """
 
     def refuse(stepped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if capturing() and recorder.phase != "update":
+        if capturing() and capture.recorder.phase != "update":
+            if capture.definition.steps_in_build:
+                _find(capture, stepped)
             raise CaptureError(
                 f"build() calls step() of {type(stepped).__name__}",
                 "Give the optimizer to add_optimizer() in __init__ and leave out zero_grad() and step(): the"
@@ -203,6 +209,22 @@ def _no_step_in_build(recorder: Recorder) -> Iterator[None]:
         optimizer.register_optimizer_step_pre_hook, optimizer._global_optimizer_pre_hooks, refuse
     ):
         yield
+
+
+def _find(capture: CaptureInterface, stepped: Optimizer) -> None:
+    """Capture again with an optimizer that is not known. Raise if it is known, or made by the step."""
+    if any(stepped is known for known, _ in resolve(capture.definition.optimizers)):
+        raise CaptureError(
+            f"the step calls step() of {type(stepped).__name__} by another way than optimizer.step()",
+            "Call optimizer.step().",
+        )
+    params = [p for group in stepped.param_groups for p in group["params"]]
+    if any(isinstance(p, FakeTensor) for p in params) or id(stepped) in capture.reads.ids_made_by_build():
+        raise CaptureError(
+            f"the step makes a {type(stepped).__name__} and calls its step()",
+            "Make the optimizer outside of the step.",
+        )
+    raise FoundOptimizer(stepped)
 
 
 @contextlib.contextmanager

@@ -83,11 +83,11 @@ def unscale(scaler: Any, optimizers: Iterable[Any]) -> Any:
     return found_inf
 
 
-def keep_old(update: Any) -> Any:
+def keep_old(optimizers: Iterable[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Copy everything the optimizers may write, before they do."""
     kept = []
     with torch.no_grad():
-        for optimizer, _ in update.state.optimizers:
+        for optimizer in optimizers:
             for group in optimizer.param_groups:
                 for p in group["params"]:
                     if p.grad is not None:
@@ -100,17 +100,13 @@ def keep_old(update: Any) -> Any:
     return kept
 
 
-def choose(update: Any, found_inf: Any, kept: Any) -> None:
-    """Restore the old values if an inf was found. Then grow or shrink the scale as GradScaler does."""
-    scaler = update.scaler
-    kept = kept + begun(
-        update, {id(t) for t, _ in kept}, [optimizer for optimizer, _ in update.state.optimizers]
-    )
+def put_back(update: Any, optimizers: Any, found_inf: Any, kept: Any) -> None:
+    """Restore the old values if an inf was found."""
+    kept = kept + begun(update, {id(t) for t, _ in kept}, optimizers)
     with torch.no_grad():
         bad = found_inf.bool()
         for tensor, old in kept:
             tensor.copy_(torch.where(bad.to(tensor.device), old, tensor.detach()))
-        update_scale(scaler, found_inf)
 
 
 def update_scale(scaler: Any, found_inf: torch.Tensor) -> None:

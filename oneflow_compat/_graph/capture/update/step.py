@@ -22,11 +22,11 @@ from ...program.program import roots, written_args
 from . import sparse_rows
 from .forms import form_options
 from .host_scalars import ScalarMode, ScalarTrace, traced_math
-from .loss_scaling import begun, choose, keep_old, unscale
+from .loss_scaling import begun, keep_old, put_back, unscale, update_scale
 from .optimizer_state import CreatedState, StateChanges, StateValue, elements_of_others
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from torch.amp import GradScaler
     from torch.optim import Optimizer
@@ -70,17 +70,18 @@ class Update(StateChanges):
         self.created_live_options: dict[int, set[str]] = {}
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
-        recorder.scalar_of = lambda tensor: self.trace.marker(self._item(tensor))
         # where a Python number lies -> its placeholder
         self.inputs: dict[GroupOption | OptimizerState, torch.fx.Node] = dict(inputs.items())
         self.state_values: list[StateValue] = []  # stored after each run
         # the step created state that the program cannot begin with: the program serves one call
         self.serves_one_call = False
+        self.skips_steps = False  # a GradScaler in build() takes a step back if it found an overflow
         # node that is 1 if the gradients overflowed under a dynamic scaler
         self.found_inf: torch.fx.Node | None = None
         # the context of each step(), which may be entered again
         self.observed: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.snapshots: list[Any] = []
+        self._options_before_step: list[dict[str, Any]] = []  # of the last one, as step() found them
         self.elements_before: dict[int, list[Any]] = {}  # of sets and deques in the state
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.created: list[CreatedState] = []  # before the step
@@ -91,11 +92,13 @@ class Update(StateChanges):
 
     # -- entry -----------------------------------------------------------------
     def run(self) -> None:
+        """Record the update at the end of a step: unscale, clip, and step each optimizer."""
         self.recorder.phase = "update"
+        self.recorder.scalar_of = self._marker_of
         self._keep_scalars_that_build_read()
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
-        self._take_snapshots()
+        self.take_snapshots()
         optimizers = [optimizer for optimizer, _ in self.state.optimizers]
         found_inf = unscale(self.scaler, optimizers) if self.scaler is not None else None
         clip(optimizers, found_inf)
@@ -104,14 +107,43 @@ class Update(StateChanges):
         old_values = None
         if found_inf is not None:
             self.found_inf = self.recorder._convert(found_inf)[0]
-            old_values = keep_old(self)
+            old_values = keep_old(optimizers)
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             if optimizer in sparse_rows.lazy:
                 self._step_rows(index, optimizer)
             else:
                 self._step(index, optimizer)
-        if old_values is not None:
-            choose(self, found_inf, old_values)
+        if found_inf is not None:
+            put_back(self, optimizers, found_inf, old_values)
+            update_scale(self.scaler, found_inf)
+
+    def step_in_build(self, index: int, optimizer: Optimizer) -> None:
+        """Record a step() that build() calls. The options are Python numbers again afterwards."""
+        with self.phase():
+            before = [dict(group) for group in optimizer.param_groups]
+            self._keep_scalars_that_build_read()
+            self._pre_materialize(index, optimizer)
+            self._step(index, optimizer)
+            for group, options, live in zip(optimizer.param_groups, before, self._options_before_step):
+                group.update({k: options[k] for k, v in live.items() if group.get(k) is v and k in options})
+
+    @contextlib.contextmanager
+    def phase(self) -> Iterator[None]:
+        """What is recorded inside belongs to the update."""
+        recorder = self.recorder
+        outer, recorder.phase, recorder.scalar_of = recorder.phase, "update", self._marker_of
+        try:
+            yield
+        finally:
+            recorder.phase, recorder.scalar_of = outer, None
+
+    def prepare(self, optimizer: Optimizer) -> None:
+        """Create the state that a step() of build() begins with, where zeros are the same."""
+        indices = (i for i, (known, _) in enumerate(self.state.optimizers) if known is optimizer)
+        self._pre_materialize(next(indices), optimizer)
+
+    def _marker_of(self, tensor: torch.Tensor) -> float:
+        return self.trace.marker(self._item(tensor))
 
     def _keep_scalars_that_build_read(self) -> None:
         """Keep the values of tensor options, such as a learning rate, as for those that only step() reads."""
@@ -128,7 +160,8 @@ class Update(StateChanges):
                 with outside_capture():
                     twin._value = tensor.detach().clone()
 
-    def _take_snapshots(self) -> None:
+    def take_snapshots(self) -> None:
+        """Note the state and the options of the optimizers, which `undo` restores."""
         for optimizer, _ in self.state.optimizers:
             states = {p: (s, copied(s)) for p, s in optimizer.state.items()}
             self.snapshots.append((optimizer, states, [copied(g) for g in optimizer.param_groups]))
@@ -182,6 +215,7 @@ class Update(StateChanges):
         self.stepping = type(optimizer).__name__
         self._make_options_live(index, optimizer)
         groups_before = [copied(g) for g in optimizer.param_groups]
+        self._options_before_step = [dict(group) for group in optimizer.param_groups]
         self._make_states_live(index, optimizer)
         self._call_step(optimizer)
         for name, value in vars(optimizer).items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim.lr_scheduler import LRScheduler
 
 from ...._active import capturing
+from ...errors import CaptureError
 from ...program.live_numbers import LiveNumbers, NumberNeeded, live_number
 from ...program.locations import GroupOption
 from ..patches.patching import patched_attributes, undone
@@ -33,15 +34,20 @@ class OptionReads:
         live_options: Any,
         constants: Any,
         inputs: Any,
+        placeholders: dict[Any, Any],
     ) -> None:
         """`live_options`: {optimizer: names of options that were seen to change}.
 
         `constants`: locations of options that stay floats. The locations of the others go to `inputs`.
+        `placeholders`: {location: placeholder} of what is an input already.
         """
         self.optimizers, self.recorder = optimizers, recorder
         self.live_options, self.constants, self.inputs = live_options, constants, inputs
         self.indices: set[int] = set()  # of the optimizers whose groups build() reads
-        self.nodes: dict[GroupOption, object] = {}  # location of an option -> its placeholder
+        self._placeholders = placeholders
+        self._ended: list[Optimizer] = []  # those whose schedule has made its step
+        self._shown: set[int] = set()  # of those whose options are numbers of the program now
+        self.nodes: dict[GroupOption, Any] = {}  # location of an option -> its placeholder
         self.numbers = LiveNumbers(lambda function, nodes: recorder.sizes.record(function, nodes))
         self._replaced: list[Any] = []  # (group, name, float, the number that build() sees)
 
@@ -51,9 +57,10 @@ class OptionReads:
         index_of = {id(optimizer): index for index, optimizer in enumerate(self.optimizers)}
 
         def get(optimizer: Optimizer) -> Any:
+            self._refuse_late_read(optimizer)
             groups = optimizer.__dict__["param_groups"]
             index = index_of.get(id(optimizer))
-            if index is not None and index not in self.indices:
+            if index is not None and index not in self._shown:
                 if capturing() and self.recorder.phase != "update":
                     self._read(index, groups)
             return groups
@@ -75,6 +82,22 @@ class OptionReads:
         if self.numbers.is_needed:
             raise NumberNeeded("build() changes an option of an optimizer, or suppressed this error")
 
+    def hide(self) -> None:
+        """Give the groups their floats, for a step() in build(), until build() reads options again."""
+        self._restore()
+        self._shown.clear()
+
+    def end(self, optimizer: Optimizer) -> None:
+        """Refuse later reads: the schedule of this optimizer makes its step after the run."""
+        self._ended.append(optimizer)
+
+    def _refuse_late_read(self, optimizer: object) -> None:
+        if any(optimizer is ended for ended in self._ended) and capturing():
+            raise CaptureError(
+                "the step reads a learning rate after the step of its schedule",
+                "Read it before, or outside of the step.",
+            )
+
     def _rates(self, scheduler: LRScheduler) -> Any:
         """Return the rates of a schedule: those of its optimizer, if they are the present ones."""
         attributes = scheduler.__dict__
@@ -82,6 +105,7 @@ class OptionReads:
             raise AttributeError("_last_lr")
         rates: Any = attributes["_last_lr"]
         optimizer: Any = attributes.get("optimizer")
+        self._refuse_late_read(optimizer)
         if any(optimizer is each for each in self.optimizers) and type(rates) is list:
             options = [group.get("lr") for group in optimizer.param_groups]
             live = [rate for option in options if (rate := live_number(option)) is not None]
@@ -91,13 +115,17 @@ class OptionReads:
 
     def _read(self, index: Any, groups: Any) -> None:
         self.indices.add(index)
+        self._shown.add(index)
         names = {"lr", *self.live_options.get(index, ())}
         for g, group in enumerate(groups):
             for name in sorted(names & group.keys()):
                 location = GroupOption(index, g, (name,))
                 if type(group[name]) is float and location not in self.constants:
                     self.inputs.add(location)
-                    node = self.nodes[location] = self.recorder.placeholder(name, group[name])
+                    node = self._placeholders.get(location)
+                    if node is None:
+                        node = self._placeholders[location] = self.recorder.placeholder(name, group[name])
+                    self.nodes[location] = node
                     option = self.numbers.number(group[name], node)
                     self._replaced.append((group, name, group[name], option))
                     group[name] = option

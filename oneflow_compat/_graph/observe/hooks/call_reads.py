@@ -19,7 +19,14 @@ import torch
 
 from ...program.python_values import MISSING, is_python_class
 from ..guards.sources import ALIVE, CONTEXT, FREE, FUNCTION, is_a, is_fake, is_input
-from ..instrumentation.policy import DISPATCH, Policy, is_of_this_package, is_of_torch, policy_of
+from ..instrumentation.policy import (
+    DISPATCH,
+    Policy,
+    is_of_this_package,
+    is_of_torch,
+    policy_of,
+    stands_for_method,
+)
 from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .size_types import fix_size_whose_type_decides
@@ -123,6 +130,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
 
     def function_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
         """Note a call of a function that is written in Python."""
+        if stands_for_method(function.__code__):
+            return
         if function.__code__ is DISPATCH:
             self.answer(function, tuple(arguments), "functools.singledispatch", site)
             return

@@ -34,6 +34,9 @@ _NUMPY_FILES = ("/numpy/_core/arrayprint.py", "/numpy/_core/printoptions.py", "/
 _PACKAGE_PARTS = ("nn/", "one_embedding/", "optim/", "utils/", "amp/", "autograd/")
 # They hand reads on to modules, or replace methods of modules.
 _GRAPH_PARTS = ("nn/graph/graph.py", "nn/graph/proxy.py", "_graph/capture/patches/batch_norm.py")
+# Their functions stand for methods of optimizers, schedules and modules in a step: they note the call, or
+# hand it on to the method, whose code is observed.
+_OF_STEPS = ("_graph/capture/update/steps_of_build.py", "_graph/capture/side_effects/gradients_of_call.py")
 # Packages whose functions compute from their arguments only, or show progress (tqdm).
 _FUNCTIONS_ONLY = ("torch", "numpy", "sympy", "mpmath", "scipy", "functorch", "torchgen", "triton", "tqdm")
 # Parts of the standard library that keep the interpreter's own books.
@@ -128,6 +131,11 @@ def policy_of_module(name: str) -> Policy:
 
 def is_of_this_package(name: str) -> bool:
     return name.startswith(_PACKAGE)
+
+
+def stands_for_method(code: CodeType) -> bool:
+    """Whether a function of the capture stands for a method, and reads nothing that needs a guard."""
+    return code.co_filename.startswith(_PACKAGE) and _is_part(code.co_filename, _PACKAGE, _OF_STEPS)
 
 
 def fills_for_good(code: CodeType) -> bool:

@@ -1,0 +1,46 @@
+"""Run a build() that is a whole training step of eager mode: it steps its optimizers, and owns gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..._signals import error_of_handler
+from ..errors import CAPTURED_AGAIN, CaptureError, first_line, raised_at
+from ..observe import leave_out_state
+from .build import run_build
+from .update.scalers_of_build import ScalersOfBuild
+
+if TYPE_CHECKING:
+    from .interfaces import CaptureInterface
+    from .side_effects.gradients_of_call import GradientsOfCall
+    from .side_effects.result_objects import Results
+
+
+def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfCall) -> Results:
+    """Call build(), with what its optimizers, schedules and scalers do recorded."""
+    update, steps = capture.update, capture.steps
+    steps.options = capture.options
+    if update is not None:
+        leave_out_state(capture.reads.reads, (optimizer for optimizer, _ in update.state.optimizers))
+    errors = _errors_of_eager_mode() if capture.config.ends_capture else contextlib.nullcontext()
+    with gradients.observed(), steps.recorded(), errors, ScalersOfBuild(update).recorded():
+        return run_build(capture, flat)
+
+
+@contextlib.contextmanager
+def _errors_of_eager_mode() -> Iterator[None]:
+    """An error of a training step is raised by the call in eager mode, which leaves what it has done."""
+    try:
+        yield
+    except CAPTURED_AGAIN:
+        raise
+    except Exception as error:
+        if error_of_handler(error) is not None:
+            raise
+        raise CaptureError(
+            f"the step raises {type(error).__name__}: {first_line(error)}",
+            "Eager mode raises the error, and leaves what the step has done.",
+            raised_at(error),
+        ) from error

@@ -1,0 +1,120 @@
+"""The optimizers and schedules that build() steps itself, as a training step of eager mode does."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ...._active import capturing
+from ...errors import CapturedAgain, CaptureError
+from ..patches.patching import patched_attributes
+from . import sparse_rows
+from .step import external_updates
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from ..values.option_reads import OptionReads
+    from .step import Update
+
+
+class FoundOptimizer(CapturedAgain):
+    """build() steps an optimizer that the capture did not know: capture again with it."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        super().__init__(type(optimizer).__name__)
+        self.optimizer = optimizer
+
+
+class StepsOfBuild:
+    """What build() steps. A schedule makes its step after the run, because it computes Python numbers."""
+
+    def __init__(self, update: Update | None) -> None:
+        self._update = update
+        self.options: OptionReads | None = None  # once build() runs
+        self.schedulers: list[Any] = []  # in the order of their steps
+        self._rates_moved: list[Optimizer] = []  # whose rates are those of before the step of a schedule
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        changes: list[tuple[object, str, object]] = []
+        for index, (optimizer, _) in enumerate(self._update.state.optimizers if self._update else ()):
+            changes.append((optimizer, "step", self._step(index, optimizer, optimizer.step)))
+        for cls in _with_subclasses(LRScheduler):
+            if "step" in vars(cls):
+                changes.append((cls, "step", self._step_of_schedule(vars(cls)["step"])))
+        with patched_attributes(changes):
+            yield
+
+    def _step(self, index: int, optimizer: Optimizer, original: Callable[..., Any]) -> Callable[..., Any]:
+        update: Any = self._update
+
+        @functools.wraps(original)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            if not capturing() or update.recorder.phase == "update":
+                return original(*args, **kwargs)
+            if any(value is not None for value in (*args, *kwargs.values())):
+                raise CaptureError(
+                    f"the step calls step() of {type(optimizer).__name__} with arguments",
+                    "A program holds step() without arguments; such a call runs in eager mode.",
+                )
+            if self.options is not None:
+                self.options.hide()
+            with update.phase():
+                self._refuse(optimizer)
+            return update.step_in_build(index, optimizer)
+
+        return step
+
+    def _refuse(self, optimizer: Optimizer) -> None:
+        if any(optimizer is moved for moved in self._rates_moved):
+            raise CaptureError(
+                f"the step calls step() of {type(optimizer).__name__} after that of its schedule",
+                "Call scheduler.step() last.",
+            )
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        if optimizer in sparse_rows.lazy or any(p in external_updates for p in params):
+            raise CaptureError(
+                "the step calls step() of an optimizer that changes rows of tables outside of tensors",
+                "Use nn.Graph and add_optimizer().",
+            )
+        if any(group.get("contiguous_params") for group in optimizer.param_groups):
+            raise CaptureError(
+                "the step calls step() of an optimizer with contiguous_params=True",
+                "Leave the option out: a program has no use for it.",
+            )
+
+    def _step_of_schedule(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            if not capturing():
+                return original(scheduler, *args, **kwargs)
+            if isinstance(scheduler, ReduceLROnPlateau) or any(
+                value is not None for value in (*args, *kwargs.values())
+            ):
+                raise CaptureError(
+                    f"the step calls step() of {type(scheduler).__name__} with a value",
+                    "A program holds scheduler.step() without arguments; call it after the step.",
+                )
+            if any(scheduler is stepped for stepped in self.schedulers):
+                raise CaptureError(
+                    f"the step calls step() of one {type(scheduler).__name__} twice", "Call it once."
+                )
+            if self.options is not None:
+                self.options.end(scheduler.optimizer)
+            self._rates_moved.append(scheduler.optimizer)
+            self.schedulers.append(scheduler)
+            return None
+
+        return step
+
+
+def _with_subclasses(cls: type) -> Iterator[type]:
+    yield cls
+    subclasses: list[type] = cls.__subclasses__()
+    for each in subclasses:
+        yield from _with_subclasses(each)

@@ -1,0 +1,134 @@
+"""compile_step: a training step of eager mode, unchanged, as a graph."""
+
+from __future__ import annotations
+
+import functools
+from types import MethodType
+from typing import TYPE_CHECKING, Any, overload
+
+from ... import _graph
+from ..._errors import StateError
+from ..._graph import Config
+from .found_state import found_modules, found_tensors
+from .graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..._graph.engine import Engine
+
+
+class StepGraph(Graph):
+    """The graph of a compiled step. Its modules, optimizers and schedules are those that the step uses."""
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self.__dict__["build"] = step
+        super().__init__()
+        self.__dict__["_name"] = self._engine.name
+
+    def _new_engine(self, options: Config) -> Engine:
+        step = self.build
+        definition = _graph.GraphDefinition(
+            step,
+            modules=lambda: found_modules(step),
+            tensors=lambda: found_tensors(step),
+            optimizers=[],
+            name=getattr(step, "__name__", None) or type(step).__name__,
+            owner=getattr(step, "__self__", None),
+            steps_in_build=True,
+        )
+        return _graph.Engine(definition, options)
+
+    def add_optimizer(self, *args: Any, **kwargs: Any) -> None:
+        """Raise StateError: the step itself steps its optimizers."""
+        raise StateError(
+            "add_optimizer was called for the graph of a compiled step, which steps its optimizers itself;"
+            " call optimizer.step() in the step"
+        )
+
+    def set_grad_scaler(self, grad_scaler: Any = None) -> None:
+        """Raise StateError: the step itself scales its loss."""
+        raise StateError(
+            "set_grad_scaler was called for the graph of a compiled step, which scales its loss itself; call"
+            " scaler.scale(loss) in the step"
+        )
+
+
+class CompiledStep:
+    """A training step that runs as a graph: `graph` is the graph, `step` the function as it was.
+
+    A method is compiled for each object that it is called of, which keeps its compiled step as an attribute.
+    """
+
+    def __init__(self, step: Callable[..., Any], options: dict[str, Any]) -> None:
+        if not callable(step):
+            raise TypeError(f"compile_step takes a function, found {type(step).__name__} {step!r}")
+        self.step, self._options = step, options
+        self._graph: StepGraph | None = None
+        functools.update_wrapper(self, step, updated=())
+
+    @property
+    def graph(self) -> StepGraph:
+        """The graph, with `config`, `explain()` and `program`."""
+        if self._graph is None:
+            self._graph = StepGraph(self.step)
+            _set_options(self._graph, self._options)
+        return self._graph
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        graph = self._graph
+        return (self.graph if graph is None else graph)(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> CompiledStep:
+        if instance is None:
+            return self
+        bound = CompiledStep(MethodType(self.step, instance), self._options)
+        instance.__dict__[self.step.__name__] = bound
+        return bound
+
+    def __reduce__(self) -> Any:
+        if isinstance(self.step, MethodType):
+            return getattr, (self.step.__self__, self.step.__name__)
+        return CompiledStep, (self.step, self._options)
+
+
+@overload
+def compile_step(step: Callable[..., Any], /, **options: Any) -> CompiledStep: ...
+@overload
+def compile_step(step: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], CompiledStep]: ...
+def compile_step(step: Any = None, /, **options: Any) -> Any:
+    """Run a training step of eager mode, unchanged, as one compiled program with its backward() and update.
+
+        @flow.compile_step
+        def train_step(x, y):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            return loss
+
+    The modules, optimizers and schedules are those that the step refers to. Weights, gradients in `p.grad`,
+    optimizer state and arguments are afterwards as eager mode leaves them. What no program can hold runs in
+    eager mode, with one warning that says why (`strict=True` makes it an error).
+
+    step: a function or method, or None for a decorator with options.
+    options: those of `graph.config` by the names of its methods, without a leading set_, enable_ or allow_:
+    backend="inductor", dynamic={"x": 0}, verify="never", amp=True, strict=True.
+
+    Return a CompiledStep, whose `graph` is the nn.Graph. TypeError unless the step can be called, and for an
+    option that there is not.
+    """
+    if step is None:
+        return functools.partial(compile_step, **options)
+    _set_options(Graph(), options)  # a wrong option is an error here, and not at the first call
+    return CompiledStep(step, options)
+
+
+def _set_options(graph: Graph, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        setters = (getattr(graph.config, prefix + name, None) for prefix in ("", "set_", "enable_", "allow_"))
+        setter = next(filter(callable, setters), None)
+        if setter is None or name.startswith("_") or name == "gradient_accumulation_steps":
+            raise TypeError(f"compile_step has no option {name!r}; the options are those of graph.config")
+        setter(value)

@@ -1,0 +1,225 @@
+"""flow.compile_step: a training step of eager mode is a graph, unchanged, with the same result."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import step_programs as programs
+import torch
+
+import oneflow as flow
+
+CALLS = 7
+
+
+def picture(program, result):
+    """What a call leaves: results, weights, gradients, optimizer state, rates, and other objects."""
+    weights = [t for m in program.modules for t in (*m.parameters(), *m.buffers())]
+    gradients = [p.grad for m in program.modules for p in m.parameters()]
+    states = [[o.state.get(p, {}) for g in o.param_groups for p in g["params"]] for o in program.optimizers]
+    rates = [[g["lr"] for g in o.param_groups] for o in program.optimizers]
+    return copy.deepcopy([result, weights, gradients, states, rates, torch.rand(2), program.objects])
+
+
+def differences(a, b, path=""):
+    """Yield the paths where two pictures differ. A momentum that has not begun may be zeros in a graph."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.dtype != b.dtype or not torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)):
+            yield path
+    elif isinstance(a, dict) and isinstance(b, dict):
+        for key in a.keys() | b.keys():
+            if key in a and key in b:
+                yield from differences(a[key], b[key], f"{path}.{key}")
+            elif not (isinstance(b.get(key), torch.Tensor) and not b[key].any()):
+                yield f"{path}.{key}"
+    elif isinstance(a, (list, tuple)) and type(a) is type(b) and len(a) == len(b):
+        for i, (x, y) in enumerate(zip(a, b)):
+            yield from differences(x, y, f"{path}[{i}]")
+    elif type(a) is not type(b) or a != b:
+        yield path
+
+
+def compare(make, calls=CALLS, **options):
+    """Run the step in eager mode and compiled; return the compiled one."""
+    torch.manual_seed(0)
+    eager = make()
+    torch.manual_seed(0)
+    program = make()
+    step = flow.compile_step(program.step, **options)
+    for i in range(calls):
+        pictures = []
+        for side, function in ((eager, eager.step), (program, step)):
+            torch.manual_seed(i)
+            pictures.append(picture(side, function(*side.arguments(i))))
+        assert list(differences(*pictures)) == [], f"call {i}"
+    return step
+
+
+@pytest.mark.parametrize("make", programs.IN_PROGRAMS, ids=lambda make: make.__name__)
+def test_a_step_in_a_program_is_bit_for_bit_eager(make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step = compare(make, backend="aten", strict=True)
+    assert len(step.graph._engine.programs) <= 3
+
+
+@pytest.mark.eager_calls
+@pytest.mark.parametrize("make", programs.IN_EAGER_MODE, ids=lambda make: make.__name__)
+def test_a_step_that_no_program_holds_runs_in_eager_mode(make):
+    with pytest.warns(UserWarning, match="no program can hold this call") as caught:
+        step = compare(make, backend="aten")
+    assert len([w for w in caught if "no program can hold" in str(w.message)]) == 1
+    assert step.graph._engine.programs == []
+
+
+def test_a_step_on_inductor_is_equal_within_rounding():
+    torch.manual_seed(0)
+    eager = programs.several_steps()
+    torch.manual_seed(0)
+    program = programs.several_steps()
+    step = flow.compile_step(program.step, backend="inductor")
+    for i in range(3):
+        torch.manual_seed(i)
+        x = torch.randn(5, 4)
+        torch.testing.assert_close(step(x), eager.step(x).detach())
+    for p, q in zip(eager.modules[0].parameters(), program.modules[0].parameters()):
+        torch.testing.assert_close(p, q)
+        torch.testing.assert_close(p.grad, q.grad)
+
+
+@pytest.mark.eager_calls
+def test_an_exception_in_the_middle_leaves_what_eager_mode_leaves():
+    def make():
+        program = programs.usual()
+        inner = program.step
+
+        def step(x, y, fails):
+            result = inner(x, y)
+            if fails:
+                raise ValueError("stop")
+            return result
+
+        program.step = step
+        return program
+
+    pictures = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        program = make()
+        step = flow.compile_step(program.step) if compiled else program.step
+        torch.manual_seed(1)
+        with pytest.raises(ValueError, match="stop"):
+            step(*program.arguments(0), True)
+        pictures.append(picture(program, step(*program.arguments(1), False)))
+    assert list(differences(*pictures)) == []
+
+
+def test_train_and_eval_are_those_of_each_call():
+    torch.manual_seed(0)
+    eager, program = programs.usual(), None
+    torch.manual_seed(0)
+    program = programs.usual()
+    step = flow.compile_step(program.step, backend="aten", strict=True)
+    for i in range(4):
+        for side, function in ((eager, eager.step), (program, step)):
+            side.modules[0].train(i % 2 == 0)
+            torch.manual_seed(i)
+            side.picture = picture(side, function(*side.arguments(i)))
+        assert list(differences(eager.picture, program.picture)) == []
+    assert len(step.graph._engine.programs) == 2
+
+
+def test_a_gradient_from_outside_is_added_to():
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        program = programs.gradients_summed()
+        step = flow.compile_step(program.step, backend="aten", strict=True) if compiled else program.step
+        model = program.modules[0]
+        found = []
+        for i in range(4):
+            torch.manual_seed(i)
+            if i % 2:
+                model(torch.randn(2, 4)).sum().backward()
+            step(torch.randn(5, 4), False)
+            found.append([p.grad.clone() for p in model.parameters()])
+        if not compiled:
+            expected = found
+    assert list(differences(expected, found)) == []
+
+
+def test_a_new_optimizer_and_a_new_model_are_found():
+    state = {}
+
+    def renew():
+        state["model"] = programs.mlp()
+        state["optimizer"] = torch.optim.SGD(state["model"].parameters(), 0.1)
+
+    def train(x):
+        state["optimizer"].zero_grad()
+        loss = state["model"](x).square().mean()
+        loss.backward()
+        state["optimizer"].step()
+        return loss
+
+    step = flow.compile_step(train, backend="aten", strict=True)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        renew()
+        x = torch.randn(5, 4)
+        copied = copy.deepcopy(state["model"])
+        step(x)
+        copied(x).square().mean().backward()
+        for p, q in zip(copied.parameters(), state["model"].parameters()):
+            assert torch.equal(p.detach() - 0.1 * p.grad, q)
+
+
+class Trainer:
+    def __init__(self):
+        self.model = programs.mlp()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+    @flow.compile_step(backend="aten", strict=True)
+    def step(self, x):
+        """Train."""
+        self.optimizer.zero_grad()
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def test_a_method_is_compiled_for_each_object():
+    first, second = Trainer(), Trainer()
+    x = torch.randn(5, 4)
+    expected = first.model(x).square().mean()
+    assert torch.equal(first.step(x), expected.detach())
+    assert first.step(x) < expected
+    assert first.step.graph is first.step.graph is not second.step.graph
+    assert torch.equal(second.step(x), Trainer.step.step(copy.deepcopy(second), x)) is False
+    assert first.step.__doc__ == "Train."
+
+
+def test_an_object_with_a_compiled_method_is_pickled_and_copied():
+    trainer = Trainer()
+    x = torch.randn(5, 4)
+    trainer.step(x)
+    others = pickle.loads(pickle.dumps(trainer)), copy.deepcopy(trainer)
+    expected = trainer.step(x)
+    for other in others:
+        assert torch.equal(other.step(x), expected)
+        assert other.step.graph is not trainer.step.graph
+
+
+def test_a_wrong_option_or_step_is_an_error_at_once():
+    with pytest.raises(TypeError, match="compile_step has no option 'speed'"):
+        flow.compile_step(lambda: None, speed=3)
+    with pytest.raises(TypeError, match="compile_step takes a function, found int 3"):
+        flow.compile_step(3)
+    with pytest.raises(TypeError, match="no option 'gradient_accumulation_steps'"):
+        flow.compile_step(lambda: None, gradient_accumulation_steps=2)
+    step = flow.compile_step(lambda: None)
+    with pytest.raises(RuntimeError, match="steps its optimizers itself"):
+        step.graph.add_optimizer(torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1))
+    with pytest.raises(RuntimeError, match="scales its loss itself"):
+        step.graph.set_grad_scaler(torch.amp.GradScaler("cpu"))
