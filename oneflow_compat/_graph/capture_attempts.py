@@ -20,7 +20,7 @@ from .argument_sizes import BACKENDS_WITH_NOTES, remembered_sizes
 from .assumptions import DependentSizes
 from .branch_search import BranchSearch
 from .capture.capture import Capture
-from .capture.side_effects.survivors import settle_survivors
+from .capture.side_effects.survivors import refuse_kept_numbers, settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .capture.update.steps_of_build import FoundOptimizer
 from .errors import CaptureError, SizesNeeded
@@ -130,9 +130,10 @@ class CaptureAttempts:
             captured, recorder = self._first_that_captures(dims, inputs, search)
         finally:
             search.errors.clear()  # their tracebacks hold this frame: a cycle, which would keep the arguments
-        fakes = recorder.fakes
+        fakes, numbers = recorder.fakes, recorder.numbers
         recorder.release()
         del recorder  # it holds fake tensors, too
+        refuse_kept_numbers(numbers, captured)
         return settle_survivors(fakes, self.definition.name, captured, self.config.ends_capture)
 
     def _first_that_captures(

@@ -92,6 +92,10 @@ def first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0]
 
 
+NEEDS_VALUE = (
+    "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static"
+    " program does not have"
+)
 KEEP_VALUE = (
     "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of"
     " .item(), or compute it outside and pass it as an argument."

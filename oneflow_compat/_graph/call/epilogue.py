@@ -114,6 +114,9 @@ class Epilogue:
             if attribute.appends:
                 container.append(new)
                 continue
+            if attribute.replaces:
+                container[key] = new
+                continue
             old = container.get(key) if isinstance(container, dict) else container[key]
             if type(new) is dict and type(old) is dict and old.keys() == new.keys():
                 old.update(new)  # another dict object would need another program

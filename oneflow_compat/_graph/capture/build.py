@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,16 @@ def _once(capture: CaptureInterface, flat: list[Any]) -> Results:
         is_changed = not same_contents(contents, tree_flatten((args, kwargs)))
     if is_changed:
         warn_of_changed_containers(capture)
-    return flatten_results(result, objects, capture.reads.ids_made_by_build)
+    results = flatten_results(result, objects, capture.reads.ids_made_by_build)
+    capture.reads.returned.update(_ids_of_containers(result))
+    return results
+
+
+def _ids_of_containers(value: Any) -> Iterator[int]:
+    if isinstance(value, (list, tuple, dict, deque)):
+        yield id(value)
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from _ids_of_containers(element)
 
 
 def _of_nested_tensors(error: BaseException) -> Any:

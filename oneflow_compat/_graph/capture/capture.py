@@ -40,7 +40,7 @@ from .recorder import Recorder
 from .results.histories import refuse_open_histories
 from .side_effects.caller_tensors import keep_callers_values, warn_of_kept_values
 from .side_effects.gradients_of_call import GradientsOfCall, LeftGradients
-from .side_effects.module_changes import ModuleChanges, memories
+from .side_effects.module_changes import ModuleChanges, memories, stored_outside
 from .side_effects.set_aside import (
     GradientsAside,
     ModesOfFirstCapture,
@@ -50,7 +50,7 @@ from .side_effects.set_aside import (
 from .side_effects.survivors import settle_failed
 from .slots import shared_memory, slots_of
 from .state_map import StateMap, resolve
-from .step_run import run_step
+from .step_run import errors_of_eager_mode, run_step
 from .update.kept_gradients import KeptGradients
 from .update.loss_scaling import resolve_scaler
 from .update.optimizer_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
@@ -95,6 +95,7 @@ class Capture:
         self.args_flat, self.in_spec = tree_flatten((args, kwargs))
         self.argument_objects = flattened_arguments(args, kwargs).objects if has_objects(self.in_spec) else []
         self.recorder = Recorder()
+        self.recorder.gives_numbers = definition.steps_in_build or config.ends_capture
         if dynamic:
             positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
             self.recorder.dynamic = DynamicDimensions(self.recorder, dynamic, positions)
@@ -156,6 +157,7 @@ class Capture:
         modules = self._modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
         ends_capture = self.config.ends_capture
         self.reads = observe(modules.add, ends_capture, definition.steps_in_build)
+        self.reads.takes_back = definition.steps_in_build
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (
             undone(self._leave),
@@ -272,7 +274,10 @@ class Capture:
 
     def _finish_step(self, inputs: list[Any], results: Results, gradients: GradientsOfCall) -> None:
         """Take the state and the gradients that build() leaves, which has stepped its optimizers itself."""
-        refuse_open_histories(inputs, results.leaves, self.consumed)
+        kept = [leaf for attribute in self.attributes for leaf in attribute.leaves]
+        kept += [leaf for store in self.python_values.stores for leaf in store.leaves]
+        refuse_open_histories(inputs, (*results.leaves, *kept), self.consumed)
+        self.python_values.stores.clear()
         if self.update is not None:
             refuse_foreign_state(self.state, self.aside)
             self._adopt_new_state(self.update)
@@ -292,6 +297,7 @@ class Capture:
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
         self.python_values.keep_settings(self.settings)
         self._report_unfollowed(self.python_values.unfollowed)
+        self.attributes += stored_outside(self.python_values.stores, memories(inputs))
 
     def _finish_step_reads(self) -> None:
         """The optimizers have the state and the options of before the capture again."""
@@ -318,9 +324,10 @@ class Capture:
             python_samples(self.definition.name, "build()", self.config.ends_capture),
             self.options.observed(),
         ):
-            if isinstance(self._gradients, GradientsOfCall):
-                return run_step(self, flat, self._gradients)
-            return run_build(self, flat)
+            with errors_of_eager_mode(self):
+                if isinstance(self._gradients, GradientsOfCall):
+                    return run_step(self, flat, self._gradients)
+                return run_build(self, flat)
 
     def _late_state(self, early: StateMap) -> StateMap:
         state = self.definition.modules, self.definition.tensors, self.definition.optimizers

@@ -27,7 +27,7 @@ from ..._signals import run_waiting_handlers
 from ..errors import CaptureError, user_location
 from ..program import node_editing
 from ..program.guards.scalar_guards import Condition
-from ..program.live_numbers import live_number
+from ..program.live_numbers import LiveNumber, live_number
 from ..program.operators import ASSERTIONS, communicates, facts_of, written_argument, written_returns
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
@@ -91,6 +91,9 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.on_lift: Callable[[torch.Tensor], None] | None = None  # called with each real tensor lifted
         # the results of operators, see side_effects/survivors.py
         self.fakes: list[weakref.ref[RecordedTensor]] = []
+        # whether .item() of a floating tensor gives a number of the program, and those that it gave
+        self.gives_numbers = False
+        self.numbers: list[weakref.ref[LiveNumber]] = []
         self.calls = call_log(self)  # what the ranks compare
         self._first: Node | None = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
@@ -370,7 +373,7 @@ class Recorder(KnownValues, TorchDispatchMode):
     def _convert_number(self, a: Any) -> tuple[Any, ...]:
         """Return the same of a number that each run computes, from sizes or from options of optimizers."""
         live = live_number(a)
-        return (self.sizes.node(a), a) if live is None else (live.node, live.value)
+        return (self.sizes.node(a), a) if live is None else (live.node, live.sample)
 
     def _convert_list(self, values: Any) -> tuple[Any, ...]:
         has_tensors = bool(values) and isinstance(values[0], (torch.Tensor, float, type(None)))

@@ -24,23 +24,23 @@ def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfC
     steps.options = capture.options
     if update is not None:
         leave_out_state(capture.reads.reads, (optimizer for optimizer, _ in update.state.optimizers))
-    errors = _errors_of_eager_mode() if capture.config.ends_capture else contextlib.nullcontext()
-    with gradients.observed(), steps.recorded(), errors, ScalersOfBuild(update).recorded():
+    with gradients.observed(), steps.recorded(), ScalersOfBuild(update).recorded():
         return run_build(capture, flat)
 
 
 @contextlib.contextmanager
-def _errors_of_eager_mode() -> Iterator[None]:
-    """An error of a training step is raised by the call in eager mode, which leaves what it has done."""
+def errors_of_eager_mode(capture: CaptureInterface) -> Iterator[None]:
+    """Let eager mode raise an error of build(): it leaves what build() did, with the numbers of tensors."""
     try:
         yield
     except CAPTURED_AGAIN:
         raise
     except Exception as error:
-        if error_of_handler(error) is not None:
+        has_numbers = capture.definition.steps_in_build or capture.recorder.numbers
+        if error_of_handler(error) is not None or not (capture.config.ends_capture and has_numbers):
             raise
         raise CaptureError(
-            f"the step raises {type(error).__name__}: {first_line(error)}",
-            "Eager mode raises the error, and leaves what the step has done.",
+            f"build() raises {type(error).__name__}: {first_line(error)}",
+            "Eager mode raises the error, and leaves what build() has done.",
             raised_at(error),
         ) from error

@@ -17,6 +17,7 @@ from .guards.counters import become_counter
 from .guards.outliving import MadeByBuild, guards_of_lasting, outliving
 from .guards.python_guards import PythonGuards
 from .guards.sources import (
+    CELL,
     CONTAINS,
     CONTENTS,
     ITEM,
@@ -36,7 +37,7 @@ from .hooks.answers import active_function_modes
 from .hooks.entry_points import HOOKS, NOTHING, current
 from .hooks.reads import Reads
 from .hooks.unfollowed import TEXT, calling_site, is_at, is_logging, reads_objects
-from .hooks.writes import Write, undo
+from .hooks.writes import Store, Write, undo
 from .instrumentation.frames import observed_frames
 from .instrumentation.policy import (
     Policy,
@@ -77,9 +78,14 @@ class Observer:
         `owners`: the modules with the tables of hooks that apply to all objects of a kind.
         """
         self.reads = Reads(active, on_module, ends_capture)
+        self.takes_back = False  # whether every error takes back what build() changed
         self.made_by_build: Any = None  # MadeByBuild, from the first use on
         self._caches: list[Any] = []  # objects that keep what the first call puts there
         self._followed: set[tuple[int, Any]] = set()  # (id(dict), key) that stay as the first call left them
+        # (id(owner), key or None for all of it) of what has guards
+        self._keys_read: set[tuple[int, Any]] = set()
+        self._stores: list[Store] = []  # what each run does as build() did
+        self.returned: set[int] = set()  # ids of the containers that build() returns
         self._objects_of_build: set[int] = set()  # their ids, once build() has returned
         # before the capture adds hooks of its own
         for name, hooks in (item for owner in owners for item in _global_hooks(owner).items()):
@@ -106,8 +112,8 @@ class Observer:
         # no cycle: an error of build() holds this object, and the reads hold weights
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
-            if isinstance(exc[1], CAPTURED_AGAIN):
-                undo(self.reads.writes)
+            if self.takes_back or isinstance(exc[1], CAPTURED_AGAIN):
+                undo(self.reads.writes, self.reads.caches_before)
             del self.reads
 
     def _keep_counters(self) -> None:
@@ -170,11 +176,14 @@ class Observer:
             g for g in reads.guards.values() if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
         ]
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
+        objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
+        self._keys_read = {(id(g.owner), None if g.access in (CONTENTS, CELL) else g.key) for g in guards}
         if reads.ends_capture:
-            opaque += [(write.owner, write.site, write.what, write) for write in reads.writes]
+            older = [write for write in reads.writes if id(write.owner) not in objects_of_build]
+            repeated = self._repeated(older, replayed)
+            opaque += [(w.owner, w.site, w.what, w) for w in reads.writes if id(w) not in repeated]
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
-        objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
         written = {(owner, key) for access, owner, key in reads.written if access == ITEM}
         reads.guards, reads.objects, reads.opaque, reads.writes = {}, {}, [], []
         reads.seen.clear()
@@ -217,18 +226,56 @@ class Observer:
         """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
         caches = {id(cache) for cache in self._caches if not is_a(cache, WEAK_CONTAINERS)}
         is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
+        writes = [write for write in writes if id(write.owner) not in caches]
+        repeated = self._repeated(writes, replayed)
+        result.stores, self._stores = self._stores, []
+        writes = [write for write in writes if id(write) not in repeated]
         for write in writes:
-            if id(write.owner) in caches or id(write.owner) in self.reads.complete:
+            if id(write.owner) in self.reads.complete:
                 continue
             if write.changed(is_followed):
                 result.unfollowed.append((write.site, write.what))
             else:
                 result.guards += write.guards(written, is_followed)
-        result.undo_writes = functools.partial(undo, [write.settled() for write in writes])
+        result.undo_writes = functools.partial(
+            undo, [write.settled() for write in writes], self.reads.caches_before
+        )
         if result.unfollowed:
             site, what = result.unfollowed[0]
             result.end_for_reason(what, site)
             result.unfollowed = []
+
+    def _repeated(self, writes: Iterable[Write], replayed: Any) -> set[int]:
+        """Take back the changes that each run can make as build() did, and return the ids of their writes.
+
+        The first run makes them, too.
+        """
+        repeated = set()
+        for write in writes:
+            is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
+            if id(write.owner) in self.reads.complete or not write.changed(is_followed):
+                continue
+            stores = write.stores(is_followed)
+            if stores is not None and self._are_repeatable(write, stores):
+                self._stores += stores
+                write.settled(is_followed).undo()
+                repeated.add(id(write))
+        return repeated
+
+    def _are_repeatable(self, write: Write, stores: list[Store]) -> bool:
+        """Whether a later call does the same, though it finds what this one stored.
+
+        So build() must not have read it, or return the container itself.
+        """
+        reads, owner, keys_read = self.reads, id(write.owner), self._keys_read
+        if owner in self.returned or owner in reads.elements_read or reads.has_filled_caches():
+            return False
+        if not all(store.is_possible for store in stores):
+            return False
+        if any(store.appends for store in stores):
+            return owner not in reads.rearranged and not any(read == owner for read, _ in keys_read)
+        keys = {None, *(store.key if write.key is None else write.key for store in stores)}
+        return not any((owner, key) in keys_read for key in keys)
 
     def _settled(
         self, guards: list[Guard], dicts_of_modules: set[int], replayed: Any, opaque: list[Any]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils._pytree import TreeSpec
 
 from .guards.argument_facts import ArgumentFact
-from .locations import Container, GroupOption, LiveState, OptimizerState, StateEntry
+from .locations import GroupOption, LiveState, OptimizerState, StateEntry
 from .program import Program
 from .shared_calls import SharedCalls
 from .symbolic import Branch
@@ -30,11 +30,12 @@ class StoredAttribute:
     `self.losses.append(loss)`, each run appends.
     """
 
-    container: Container
+    container: Any
     key: Any
     leaves: tuple[Any, ...]
     spec: TreeSpec
     appends: bool = False
+    replaces: bool = False  # a new dict is bound as it is; otherwise it updates the dict that is there
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,25 @@
-"""Python floats that are inputs of a program: an option of an optimizer that build() reads.
+"""Python floats that a program has as numbers: an option of an optimizer that build() reads, and what
+.item() of a tensor gives.
 
 While build() is captured, such a float is a torch.SymFloat, and a `LiveNumber` is its node. Python's
-arithmetic on it records the same arithmetic into the program, and a branch on it adds a condition. Code
-that needs the float itself gets an error: float(), a C function, a text. The engine then captures build()
-again with the float as a constant.
+arithmetic on it records the same arithmetic into the program. Code that needs the float itself gets an error:
+float(), a C function, a text.
+
+The value of an option is known: a branch on it adds a condition, and after an error the engine captures
+build() again with the float as a constant. The value of a tensor is not: a branch on it is an error, too.
 """
 
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 from torch.fx import Node
 
-from ..errors import CapturedAgain
+from ..errors import NEEDS_VALUE, CapturedAgain, CaptureError
 from .guards.scalar_guards import Condition
 
 
@@ -41,26 +45,54 @@ class LiveNumbers:
         raise NumberNeeded("build() needs the value of an option of an optimizer")
 
 
+class NumbersOfTensors(LiveNumbers):
+    """The numbers that .item() gives, which only a run knows. Weak references to them go to `made`."""
+
+    def __init__(
+        self, record: Callable[[Callable[..., Any], tuple[Any, ...]], Node], made: list[Any], advice: str
+    ) -> None:
+        super().__init__(record)
+        self.made, self.advice = made, advice
+
+    def unknown(self, node: Node, kind: type = float) -> LiveNumber:
+        """Return a number that `node` computes."""
+        number = LiveNumber(self, None, node, kind)
+        self.made.append(weakref.ref(number))
+        return number
+
+    def need(self) -> NoReturn:
+        """Raise, because build() needs a value itself."""
+        raise CaptureError(NEEDS_VALUE, self.advice)
+
+
 class LiveNumber:
     """What torch calls the node of a SymFloat or SymBool: here a value, and the fx node that computes it.
 
-    The fx node of a constant is the constant.
+    The fx node of a constant is the constant. The value None is not known, and `kind` is its type.
     """
 
-    def __init__(self, numbers: LiveNumbers, value: float, node: Node | float):
+    def __init__(
+        self, numbers: LiveNumbers, value: float | None, node: Node | float, kind: type = float
+    ) -> None:
         self.numbers, self.value, self.node = numbers, value, node
+        self.kind = kind if value is None else type(value)
+
+    @property
+    def sample(self) -> float:
+        """The value, or some number: what an operator computes shapes with."""
+        return 0.5 if self.value is None else self.value
 
     def __deepcopy__(self, memo: dict[int, object]) -> LiveNumber:
         return self
 
     def is_int(self) -> bool:
-        return type(self.value) is int
+        return self.kind is int
 
     def is_float(self) -> bool:
-        return type(self.value) is float
+        return self.kind is float
 
     def is_bool(self) -> bool:
-        return type(self.value) is bool
+        return self.kind is bool
 
     def is_symbolic(self) -> bool:
         return True
@@ -81,6 +113,8 @@ class LiveNumber:
 
     def guard_bool(self, file: str, line: int) -> bool:
         """Return the outcome of a comparison, which the program tests from here on."""
+        if self.value is None:
+            self.numbers.need()
         if type(self.value) is not bool:
             return self.ne(self.wrap_float(0.0)).guard_bool(file, line)
         if isinstance(self.node, Node):
@@ -105,19 +139,32 @@ def _arithmetic(function: Callable[..., float]) -> Callable[..., LiveNumber]:
     def computed(self: LiveNumber, *operands: LiveNumber) -> LiveNumber:
         if not all(type(operand) is LiveNumber for operand in operands):  # a size that is a symbol
             self.numbers.need()
-        value = function(self.value, *(operand.value for operand in operands))
+        every = (self, *operands)
+        nodes = tuple(operand.node for operand in every)
+        unknown: Any = next((operand.numbers for operand in every if operand.value is None), None)
+        if unknown is not None:
+            kind = bool if function in _COMPARISONS else float
+            result: LiveNumber = unknown.unknown(unknown.record(function, nodes), kind)
+            return result
+        value = function(*(operand.value for operand in every))
         if type(value) not in (float, bool):  # a negative base of a power gives a complex number
             self.numbers.need()
-        nodes = self.node, *(operand.node for operand in operands)
         return LiveNumber(self.numbers, value, self.numbers.record(function, nodes))
 
     return computed
 
 
+_COMPARISONS = {getattr(operator, name) for name in "eq ne lt le gt ge".split()}
 _FUNCTIONS = {name: getattr(operator, name) for name in "add sub mul mod neg abs eq ne lt le gt ge".split()}
 _FUNCTIONS.update(float_truediv=operator.truediv, float_pow=operator.pow)
 for _name, _function in _FUNCTIONS.items():
     setattr(LiveNumber, _name, _arithmetic(_function))
+
+
+def copy_of_number(value: Any) -> Any:
+    """Return another object for a number, which nobody else holds. Return another value as it is."""
+    live = live_number(value)
+    return value if live is None else type(value)(LiveNumber(live.numbers, live.value, live.node, live.kind))
 
 
 def live_number(value: object) -> LiveNumber | None:

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ...._ops.tensor.texts import tensor_text
+from ...program.live_numbers import live_number
 from ..values.known import guarded_tensor
 from .patching import patched, patched_attributes
 
@@ -52,5 +53,18 @@ def texts_of_tensors(capture: CaptureInterface, active: Callable[[], bool]) -> I
     with (
         patched_attributes((FakeTensor, name, symbolic) for name in names),
         patched(torch._tensor_str, "_str", make),
+        patched(torch.SymFloat, "__format__", _of_number),
     ):
         yield
+
+
+def _of_number(original: Callable[..., str]) -> Callable[..., str]:
+    """Let the text of a number that only a run knows be the error of such a number."""
+
+    def text(number: torch.SymFloat, form: str) -> str:
+        live = live_number(number)
+        if live is not None:
+            live.numbers.need()
+        return original(number, form)
+
+    return text

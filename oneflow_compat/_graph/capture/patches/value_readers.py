@@ -137,6 +137,8 @@ def _arrays(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
         def read(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not active() or _get_current_dispatch_mode() is None:
                 return original(self, *args, **kwargs)
+            if name == "tolist" and self.dim() == 0:
+                return self.item()
             constant = guarded_tensor(recorder, self)
             if constant is None:
                 raise CaptureError(

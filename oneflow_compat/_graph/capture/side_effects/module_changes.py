@@ -13,6 +13,7 @@ import torch.utils._pytree as pytree
 from ...._global.tensor import memory_of
 from ...errors import CaptureError
 from ...program.captured import StoredAttribute
+from ...program.live_numbers import copy_of_number
 from ...program.pytree import flatten_containers, with_sizes
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..interfaces import RecordedTensor
@@ -23,6 +24,7 @@ from ..values.known import constant_value
 if TYPE_CHECKING:
     from torch.nn import Module
 
+    from ...observe.hooks.writes import Store
     from ..recorder import Recorder
 
 
@@ -300,6 +302,17 @@ def with_own_memory(leaves: Iterable[Any], used_memories: set[int]) -> list[Any]
             used_memories.add(memory)
         own.append(leaf)
     return own
+
+
+def stored_outside(stores: Iterable[Store], used_memories: set[int]) -> list[StoredAttribute]:
+    """Return what each run stores in containers that belong to no module and not to the graph."""
+    stored = []
+    for store in stores:
+        with torch.no_grad():  # others may hold what build() stored: then it has no value there
+            values = [v.detach() if isinstance(v, torch.Tensor) else copy_of_number(v) for v in store.leaves]
+        leaves, spec = tuple(with_own_memory(values, used_memories)), with_sizes(store.spec)
+        stored.append(StoredAttribute(store.container, store.key, leaves, spec, store.appends, True))
+    return stored
 
 
 def memories(values: Iterable[Any]) -> set[int]:

@@ -24,8 +24,10 @@ from ...._public_module import own_names
 from ...errors import CaptureError, location_text
 from ...observe import Guard, sources
 from ...program.captured import Captured
+from ...program.live_numbers import live_number
 from ...program.program import roots, written_args
 from ...program.python_values import get_item
+from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..interfaces import RecordedTensor
 from ..values.known import constant_value
 
@@ -84,6 +86,33 @@ def settle_survivors(
     if not any(_is_written(captured.program.graph, node) for node in nodes):
         return captured
     return captured.for_one_call()
+
+
+def refuse_kept_numbers(references: Sequence[Any], captured: Captured) -> None:
+    """Take back what build() changed, and raise, if someone holds a number of a tensor, which has no value.
+
+    `references` are weak references to the numbers. Those that each run stores again do not count.
+    """
+    stored = {id(leaf.node) for a in captured.effects.attributes for leaf in a.leaves if live_number(leaf)}
+    if not _are_held(references, stored):
+        return
+    gc.collect()
+    if _are_held(references, stored):
+        alive = [number for reference in references if (number := reference()) is not None]
+        for symbol in gc.get_referrers(*alive):
+            if type(symbol) in SYMBOLIC_NUMBERS:
+                _clear_caches(symbol)
+        captured.guards.python_values.undo_writes()
+        captured.effects.undo_capture(captured.live)
+        raise CaptureError(
+            "build() keeps the number that .item() of a tensor gives in an object outside",
+            "A program fills in what build() returns, and what it stores in lists, dicts and attributes.",
+        )
+
+
+def _are_held(references: Sequence[Any], stored: set[int]) -> bool:
+    numbers = [number for reference in references if (number := reference()) is not None]
+    return any(id(number) not in stored for number in numbers)
 
 
 def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[RecordedTensor]:
@@ -204,9 +233,7 @@ def _end_if_held(lost: Sequence[Any], own_lists: Any, captured: Captured) -> Non
         holder = _holder(tensor, own_lists)
         if holder is None:
             continue
-        for cache in gc.get_referrers(tensor):
-            if isinstance(cache, functools._lru_cache_wrapper):
-                cache.cache_clear()
+        _clear_caches(tensor)
         captured.guards.python_values.undo_writes()
         captured.effects.undo_capture(captured.live)
         raise CaptureError(
@@ -214,6 +241,13 @@ def _end_if_held(lost: Sequence[Any], own_lists: Any, captured: Captured) -> Non
             "A program fills in what build() returns, and what it keeps in attributes of modules or graphs.",
             tensor._of_node.meta.get("location"),
         )
+
+
+def _clear_caches(value: Any) -> None:
+    """Clear the caches of functions that hold a value."""
+    for cache in gc.get_referrers(value):
+        if isinstance(cache, functools._lru_cache_wrapper):
+            cache.cache_clear()
 
 
 def _holder(tensor: torch.Tensor, own_lists: Any) -> Any:

@@ -16,8 +16,9 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...._active import outside_capture
-from ...errors import BRANCH_ON_TENSOR, KEEP_VALUE, CaptureError
+from ...errors import BRANCH_ON_TENSOR, KEEP_VALUE, NEEDS_VALUE, CaptureError
 from ...program.guards.scalar_guards import Condition, part
+from ...program.live_numbers import LiveNumber, NumbersOfTensors
 from ...program.operators import communicates
 from ...program.program import roots, written_args
 from ...program.random_functions import samples
@@ -26,6 +27,7 @@ from .assertions import assumed
 from .likely_branches import is_sampled
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
 
     from torch.fx import Graph, Node
@@ -210,6 +212,8 @@ class KnownValues:
         phase: str
         sizes: Sizes
         valued: dict[int, RecordedTensor]
+        gives_numbers: bool
+        numbers: list[weakref.ref[LiveNumber]]
         marker_values: dict[float, float]
         scalar_of: Callable[[torch.Tensor], float] | None
 
@@ -229,8 +233,7 @@ class KnownValues:
         value = self._scalar_in_build(tensor, node) if node is not None and self.phase != "update" else None
         if value is None:
             raise CaptureError(
-                "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it),"
-                " which a static program does not have",
+                NEEDS_VALUE,
                 BRANCH_ON_TENSOR if node is not None and is_sampled(node) else KEEP_VALUE,
             )
         return value
@@ -245,8 +248,15 @@ class KnownValues:
             return value
         if tensor.dtype is torch.bool:
             return self.sizes.branch_on_values(node)
-        is_integer = not (tensor.is_floating_point() or tensor.is_complex())
-        return self.sizes.count(node) if is_integer else None
+        if tensor.is_floating_point():
+            return self._number_of(node) if self.gives_numbers else None
+        return None if tensor.is_complex() else self.sizes.count(node)
+
+    def _number_of(self, node: Node) -> Any:
+        """Return the float in a tensor, whose value only a run knows."""
+        advice = BRANCH_ON_TENSOR if is_sampled(node) else KEEP_VALUE
+        numbers = NumbersOfTensors(self.sizes.record, self.numbers, advice)
+        return torch.SymFloat(numbers.unknown(self.sizes.record(aten._local_scalar_dense.default, (node,))))
 
     def _forget_values(self, args: Any) -> None:
         """Forget the values of tensors that were written, directly or through a view."""

@@ -296,7 +296,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             if is_a(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
                 self.store_item(owner, arguments[0], site)
             else:
-                self.store_contents(owner, site)
+                self.store_contents(owner, site, appends=name in ("append", "extend"))
 
     def c_function(self, function: Any, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> Any:
         what = unfollowed_call(function, owner, name)
@@ -306,6 +306,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
             return self.store_attribute(arguments[0], arguments[1], site)
+        if function.__module__ in ("_heapq", "_bisect") and arguments:
+            self.store_contents(arguments[0], site)
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)
         if function in (exec, eval):  # the names of the code are guarded, but those of separate locals

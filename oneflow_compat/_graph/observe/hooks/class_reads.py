@@ -37,6 +37,7 @@ class ClassReads:
     called_function: Callable[..., Any]
     visible: Callable[..., Any]
     objects: dict[int, Any]
+    caches_before: list[tuple[Any, int]]
     seen: set[Any]
 
     def class_attribute(self, owner: Any, mro: Any, name: Any, site: Any) -> Any:
@@ -123,6 +124,7 @@ class ClassReads:
         ):
             return
         entries = _entries(function)
+        self.caches_before.append((function, function.cache_info().misses))
         for key in [key for key in entries if _may_answer(key, arguments)]:
             self.add(ITEM, entries, key, entries[key], f"the cache of {function.__name__}", site)
 

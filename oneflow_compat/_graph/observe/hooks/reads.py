@@ -101,6 +101,10 @@ class Reads(CallReads):
         self.values_outside: set[int] = set()  # ids of what build() read from sources outside
         self.places: set[Any] = set()  # (id(owner), key) of what build() wrote and no dict has
         self.writes: list[Write] = []  # with what was there before
+        # functions that keep their results, and how often they had computed one before each call
+        self.caches_before: list[tuple[Any, int]] = []
+        self.elements_read: set[int] = set()  # ids of lists that build() changed, and read without a guard
+        self.rearranged: set[int] = set()  # ids of lists that build() changed in another way than at the end
         self.pinned: set[Any] = set()  # ids of objects that were compared by identity
         self.made: set[Any] = set()  # ids of modules that build() made
         self.twins: dict[int, Any] = {}  # id(object that stands for an argument) -> the argument
@@ -364,6 +368,8 @@ class Reads(CallReads):
                 value = container[key]
                 if id(container) not in self.snapshots or (ELEMENT, id(container), key) in self.guards:
                     self.add(ELEMENT, container, key, value, None, site)
+                else:
+                    self.elements_read.add(id(container))
             else:
                 self.contents(container, site)
         elif cls is not tuple:
@@ -376,6 +382,7 @@ class Reads(CallReads):
             return
         self.add(ITEM, container, key, value, None, site)
         if value is MISSING and is_a(container, collections.defaultdict):
+            self.store_item(container, key, site)
             self.add(ATTRIBUTE, container, "default_factory", container.default_factory, None, site)
 
     def contains(self, container: Any, key: Any, site: Any) -> None:
@@ -516,15 +523,24 @@ class Reads(CallReads):
 
     def store_item(self, container: Any, key: Any, site: Any) -> None:
         self.before_write(container, site)
+        if not is_a(container, dict):
+            self.rearranged.add(id(container))
         try:
             self.written.update((access, id(container), key) for access in (ITEM, ELEMENT, CONTAINS))
         except TypeError:  # an unhashable key: a slice
             key = ANY_KEY
         self.assign(container, key if is_a(container, dict) else ANY_KEY, site)
 
-    def store_contents(self, container: Any, site: Any) -> None:
+    def store_contents(self, container: Any, site: Any, appends: bool = False) -> None:
+        """Note a change of a container. `appends`: elements come to its end."""
         self.before_write(container, site)
+        if not appends:
+            self.rearranged.add(id(container))
         self.assign(container, ANY_KEY, site)
+
+    def has_filled_caches(self) -> bool:
+        """Whether code of build() ran in a function that will not run it again."""
+        return any(function.cache_info().misses > misses for function, misses in self.caches_before)
 
     def assign(self, owner: Any, key: Any, site: Any) -> None:
         """Note an assignment, unless it is a step of a counter."""

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...program.python_values import MISSING, same_value
+from ...program.python_values import MISSING, is_constant, same_value
+from ...program.pytree import flatten_containers
+from ...program.symbolic import is_run_value
 from ..guards.sources import (
     ATTRIBUTE,
     CELL,
@@ -32,6 +34,35 @@ from ..guards.sources import (
 
 if TYPE_CHECKING:
     from ..instrumentation.instrument import Site
+
+
+class Place:
+    """A variable of a closure, or an attribute that is in no dict, as a container without keys."""
+
+    def __init__(self, owner: Any, name: Any) -> None:
+        self.owner, self.name = owner, name
+
+    def __getitem__(self, key: None) -> Any:
+        return _value_of(self.owner, self.name)
+
+    def __setitem__(self, key: None, value: Any) -> None:
+        if self.name is CELL:
+            self.owner.cell_contents = value
+        else:
+            setattr(self.owner, self.name, value)
+
+
+class Store:
+    """A value that build() put into a container outside, taken apart. The value itself is not held."""
+
+    def __init__(self, container: Any, key: Any, value: Any, appends: bool = False) -> None:
+        self.container, self.key, self.appends = container, key, appends
+        self.leaves, self.spec = flatten_containers(value)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a run can make the value anew: numbers, texts and tensors, also in new containers."""
+        return all(is_run_value(leaf) or is_constant(leaf) for leaf in self.leaves)
 
 
 @dataclass(frozen=True)
@@ -70,18 +101,16 @@ class Write:
             return any(not is_followed(id(self.owner), key) for key in _changed_keys(self.before, now))
         return not _is_same(self.before, now)
 
-    def settled(self) -> Write:
+    def settled(self, is_followed: Callable[[int, Any], bool] = lambda owner, key: False) -> Write:
         """Return the write with the keys that it changed, because others may change later."""
         if self.key is not None or not is_a(self.owner, dict):
             return self
-        return replace(self, keys=tuple(_changed_keys(self.before, contents(self.owner))))
+        keys = _changed_keys(self.before, contents(self.owner))
+        return replace(self, keys=tuple(key for key in keys if not is_followed(id(self.owner), key)))
 
     def current(self) -> Any:
         """Return the value of the attribute or variable."""
-        try:
-            return self.owner.cell_contents if self.key is CELL else _of_object(self.owner, self.key)
-        except (AttributeError, ValueError):
-            return MISSING
+        return _value_of(self.owner, self.key)
 
     def guards(self, written: set[tuple[int, Any]], is_followed: Callable[[int, Any], bool]) -> list[Guard]:
         """Return guards of what the write left: a later call that finds it there need not write it.
@@ -99,6 +128,28 @@ class Write:
         keys = [k for holder, k in written if holder == id(owner) and not is_followed(holder, k)]
         return [Guard(ITEM, owner, k, dict.get(owner, k, MISSING), None, site) for k in keys]
 
+    def stores(self, is_followed: Callable[[int, Any], bool]) -> list[Store] | None:
+        """Return what each run can do as build() did, or None for another change.
+
+        That is an assignment, an entry of a dict, or elements at the end of a list.
+        """
+        owner = self.owner
+        if self.key is not None:
+            value = self.current()
+            return None if value is MISSING else [Store(Place(owner, self.key), None, value)]
+        now, old = contents(owner), self.before
+        if type(owner) in (list, collections.deque):
+            if len(now) < len(old) or not _is_same(old, now[: len(old)]):
+                return None
+            return [Store(owner, i, now[i], True) for i in range(len(old), len(now))]
+        if type(owner) in (dict, collections.OrderedDict, collections.defaultdict):
+            before, after = _entries(old), _entries(now)
+            if [key for key in after if key in before] != list(before):  # deleted, or in another order
+                return None
+            changed = (key for key in _changed_keys(old, now) if not is_followed(id(owner), key))
+            return [Store(owner, key, after[key]) for key in changed]
+        return None
+
     def undo(self) -> None:
         """Restore what was there before."""
         if self.key is None:
@@ -111,10 +162,16 @@ class Write:
             setattr(self.owner, self.key, self.before)
 
 
-def undo(writes: Iterable[Write]) -> None:
-    """Take the writes back, the last one first."""
+def undo(writes: Iterable[Write], caches: Iterable[tuple[Any, int]]) -> None:
+    """Take the writes back, the last one first, and the results that functions have kept meanwhile.
+
+    `caches`: (function, how many results it had computed before). Its older results are dropped, too.
+    """
     for write in reversed(list(writes)):
         write.undo()
+    for function, misses in caches:
+        if function.cache_info().misses > misses:
+            function.cache_clear()
 
 
 def place(owner: Any, key: Any, site: Site) -> Write:
@@ -175,6 +232,14 @@ def _changed_keys(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[Any]:
 
 def _is_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
     return len(before) == len(now) and all(map(same_value, before, now))
+
+
+def _value_of(owner: Any, name: Any) -> Any:
+    """Return the value of an attribute, or of a variable of a closure; MISSING if it has none."""
+    try:
+        return owner.cell_contents if name is CELL else _of_object(owner, name)
+    except (AttributeError, ValueError):
+        return MISSING
 
 
 def _of_object(owner: Any, name: str) -> Any:

@@ -1,0 +1,335 @@
+"""Values that a step puts into lists, dicts and attributes outside: each run of its program stores its own."""
+
+import collections
+import functools
+import heapq
+import queue
+import types
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+
+pytestmark = pytest.mark.eager_calls
+
+IN_A_PROGRAM, IN_EAGER_MODE = {}, {}
+
+
+def in_a_program(make):
+    IN_A_PROGRAM[make.__name__] = make
+    return make
+
+
+def in_eager_mode(make):
+    IN_EAGER_MODE[make.__name__] = make
+    return make
+
+
+class Meter:
+    def __init__(self):
+        self.sum, self.count, self.average = 0.0, 0, 0.0
+
+    def update(self, value, n):
+        self.sum += value * n
+        self.count += n
+        self.average = self.sum / self.count
+
+
+class Slots:
+    __slots__ = ("value",)
+
+
+# Each gets a namespace `box` with the list `a` and the dict `d`, and returns what a step does with its loss.
+@in_a_program
+def appended_number(box):
+    return lambda loss: box.a.append(loss.item())
+
+
+@in_a_program
+def appended_tensor(box):
+    return lambda loss: (box.a.append(loss.detach()), loss)[1]
+
+
+@in_a_program
+def appended_loss_with_a_history(box):
+    return lambda loss: box.a.append(loss)
+
+
+@in_a_program
+def appended_structure(box):
+    return lambda loss: box.a.append({"loss": loss.item(), "n": 3, "tensors": (loss.detach(), [loss.item()])})
+
+
+@in_a_program
+def extended(box):
+    return lambda loss: box.a.extend([loss.item(), 1, loss.detach()])
+
+
+@in_a_program
+def by_a_function(box):
+    def log(name, value):
+        box.a.append((name, value))
+
+    def use(loss):
+        log("loss", loss.item())
+        log("twice", 2 * loss.item() - 1)
+
+    return use
+
+
+@in_a_program
+def entries(box):
+    def use(loss):
+        box.d["loss"] = loss.item()
+        box.d["n"] = 3
+
+    return use
+
+
+@in_a_program
+def attribute(box):
+    def use(loss):
+        box.last = [loss.item()]
+        return box.last[0]
+
+    return use
+
+
+@in_a_program
+def attribute_in_a_slot(box):
+    box.slots = Slots()
+
+    def use(loss):
+        box.slots.value = loss.item()
+
+    box.seen = lambda: getattr(box.slots, "value", None)
+    return use
+
+
+@in_a_program
+def variable_of_a_closure(box):
+    last = None
+
+    def use(loss):
+        nonlocal last
+        last = loss.item()
+
+    box.seen = lambda: last
+    return use
+
+
+@in_a_program
+def two_names_of_one_list(box):
+    other = box.a
+
+    def use(loss):
+        box.a.append(loss.item())
+        other.append(-loss.item())
+
+    return use
+
+
+@in_a_program
+def queue_of_an_end(box):
+    box.q = collections.deque()
+    return lambda loss: box.q.append(loss.item())
+
+
+@in_a_program
+def count_of_rows(box):
+    return lambda loss: box.a.append((loss > 0.1).sum().item())
+
+
+@in_eager_mode
+def length_read_before(box):
+    def use(loss):
+        n = len(box.a)
+        box.a.append(loss.item())
+        return n
+
+    return use
+
+
+@in_eager_mode
+def length_read_after(box):
+    def use(loss):
+        box.a.append(loss.item())
+        return len(box.a)
+
+    return use
+
+
+@in_eager_mode
+def element_read_after(box):
+    box.a.append(5.0)
+
+    def use(loss):
+        box.a.append(loss.item())
+        return box.a[0], box.a[-2]
+
+    return use
+
+
+@in_eager_mode
+def mean_of_all(box):
+    def use(loss):
+        box.a.append(loss.item())
+        return sum(box.a) / len(box.a)
+
+    return use
+
+
+@in_eager_mode
+def returned_list(box):
+    def use(loss):
+        box.a.append(loss.detach())
+        return box.a
+
+    return use
+
+
+@in_eager_mode
+def running_total(box):
+    box.total = 0.0
+
+    def use(loss):
+        box.total += loss.item()
+
+    return use
+
+
+@in_eager_mode
+def meter(box):
+    box.meter = Meter()
+    box.seen = lambda: dict(vars(box.meter))
+    return lambda loss: box.meter.update(loss.item(), 5)
+
+
+@in_eager_mode
+def inserted_in_front(box):
+    return lambda loss: box.a.insert(0, loss.item())
+
+
+@in_eager_mode
+def heap(box):
+    return lambda loss: heapq.heappush(box.a, (loss.item(), 1))
+
+
+@in_eager_mode
+def smallest(box):
+    box.best = 9.0
+
+    def use(loss):
+        box.best = min(box.best, loss.item())
+
+    return use
+
+
+@in_eager_mode
+def last_three(box):
+    box.q = collections.deque(maxlen=3)
+
+    def use(loss):
+        box.q.append(loss.item())
+        return len(box.q)
+
+    return use
+
+
+@in_eager_mode
+def kept_by_two(box):
+    box.pair = [None]
+
+    def use(loss):
+        box.last = loss.item()
+        box.pair[0] = box.last
+
+    return use
+
+
+@in_eager_mode
+def text(box):
+    return lambda loss: box.a.append(f"{loss.item():.4f}")
+
+
+@in_eager_mode
+def function_that_runs_once(box):
+    @functools.lru_cache
+    def log(name):
+        box.a.append(name)
+
+    def use(loss):
+        log("begin")
+        return f"{loss.item():.3f}"
+
+    return use
+
+
+@in_eager_mode
+def an_object_of_c(box):
+    box.queue = queue.SimpleQueue()
+    box.seen = box.queue.qsize
+
+    def use(loss):
+        box.queue.put(loss.item())
+        return len(f"{loss.item()}") > 0
+
+    return use
+
+
+def picture(value):
+    if isinstance(value, torch.Tensor):
+        return "tensor", value.tolist()
+    if isinstance(value, (list, tuple, collections.deque)):
+        return type(value).__name__, [picture(element) for element in value]
+    if isinstance(value, dict):
+        return "dict", [(key, picture(element)) for key, element in value.items()]
+    return type(value).__name__, repr(value)
+
+
+def outcome(make, is_compiled):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    box = types.SimpleNamespace(a=[], d={}, seen=lambda: None)
+    use = make(box)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return use(loss)
+
+    run = flow.compile_step(step, backend="aten") if is_compiled else step
+    pictures = []
+    for i in range(6):
+        torch.manual_seed(i)
+        result = run(torch.randn(3, 4))
+        others = {k: v for k, v in vars(box).items() if k not in ("seen", "slots", "meter", "queue")}
+        pictures.append((picture(result), picture(others), picture(box.seen())))
+        if i == 2 and make is not element_read_after:
+            box.a.clear()  # as at the end of an epoch
+    return pictures, run
+
+
+@pytest.mark.parametrize("make", IN_A_PROGRAM.values(), ids=IN_A_PROGRAM)
+def test_each_run_stores_its_values(make):
+    expected = outcome(make, False)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        actual, step = outcome(make, True)
+    assert actual == expected
+    assert len(step.graph._engine.programs) == 1
+
+
+@pytest.mark.parametrize("make", IN_EAGER_MODE.values(), ids=IN_EAGER_MODE)
+def test_a_value_that_a_later_call_finds_is_that_of_eager_mode(make):
+    expected = outcome(make, False)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        actual = outcome(make, True)[0]
+    assert actual == expected
