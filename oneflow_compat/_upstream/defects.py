@@ -130,6 +130,9 @@ INDUCTOR = {
     "copy of a tensor that is written later": Defect(
         "t = a.clone(); a.copy_(b); b.copy_(t) leaves b unchanged.", _IN_PLACE + "old_values_kept"
     ),
+    "copy between two writes": Defect(
+        "q[i] = x; t = q.clone(); q.zero_() leaves t zero.", _IN_PLACE + "private_memory_reused"
+    ),
     "index computed from the written tensor": Defect(
         "q[f(q)] = x computes the index from elements that it has written.", _IN_PLACE + "readers_realized"
     ),

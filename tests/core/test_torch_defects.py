@@ -299,6 +299,13 @@ def written_at_own_index(q, x):
     return q * 1
 
 
+def flushed(q, index, x):
+    q[index] = x
+    old = q.clone()
+    q.zero_()
+    return old
+
+
 def pushed(q, index, x):
     q[index] = x
     q.add_(q.roll(1, 0))
@@ -419,6 +426,9 @@ REPRODUCERS = {
         written_constant, torch.randn(4, 4), torch.tensor([1, 3])
     ),
     "copy of a tensor that is written later": swap_leaves_a_tensor,
+    "copy between two writes": lambda: compiled_differs(
+        flushed, torch.randn(4, 4), torch.tensor([1, 3]), torch.randn(2, 4)
+    ),
     "index computed from the written tensor": lambda: compiled_differs(
         written_at_own_index, torch.arange(16.0).view(4, 4) % 7, torch.randn(4, 4)
     ),

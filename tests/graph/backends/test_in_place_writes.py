@@ -182,6 +182,91 @@ def test_the_update_reads_gradients_that_it_has_not_written():
         torch.testing.assert_close(actual[name], value, msg=lambda m, name=name: f"{name}: {m}")
 
 
+def flush(bank, other, x):
+    bank[ROWS] = x[:2]
+    old = bank.clone()
+    bank.zero_()
+    return old
+
+
+def flush_column(bank, other, x):
+    bank[ROWS] = x[:2]
+    old = bank.t()[1].clone()
+    bank.copy_(other)
+    return old
+
+
+def swap_after_write(bank, other, x):
+    bank[ROWS] = x[:2]
+    old = bank.clone()
+    bank.copy_(other)
+    other.copy_(old)
+    return bank.sum()
+
+
+def remember_first_of_two_writes(bank, other, x):
+    bank.index_add_(0, ROWS, x[:2])
+    old = bank.clone()
+    bank[ROWS - 1] = 0.5
+    return old
+
+
+def flush_after_two_writes(bank, other, x):
+    bank[ROWS] = x[:2]
+    bank.index_add_(0, ROWS - 1, x[2:])
+    old = bank.clone()
+    bank.copy_(x.t())
+    return old
+
+
+def transpose_after_write(bank, other, x):
+    bank[ROWS] = x[:2]
+    bank.copy_(bank.t().clone())
+    return x.sum()
+
+
+def store_a_part(bank, other, x):
+    bank[ROWS] = x[:2]
+    row = bank[1].clone()
+    bank.mul_(0)
+    other[2].copy_(row)
+    return row.sum()
+
+
+def test_value_before_the_last_write():
+    """Read what one write left in a buffer after another write, with a pair of buffers for each case."""
+    cases = (
+        flush,
+        flush_column,
+        swap_after_write,
+        remember_first_of_two_writes,
+        flush_after_two_writes,
+        transpose_after_write,
+        store_a_part,
+    )
+    right, written = (nn.ModuleList(Bank() for _ in cases) for _ in range(2))
+    x = torch.arange(16.0).view(4, 4).cos()
+
+    def write(banks, x):
+        return [case(m.bank, m.other, x) for case, m in zip(cases, banks)]
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.banks = written
+            self.config.set_backend("inductor")
+            self.config.verify("never")
+
+        def build(self, x):
+            return write(self.banks, x)
+
+    expected, actual = write(right, x), G()(x)
+    for case, *values in zip(cases, expected, actual, right, written):
+        for e, a in zip(values[::2], values[1::2]):
+            e, a = (v if isinstance(v, torch.Tensor) else v.state_dict() for v in (e, a))
+            torch.testing.assert_close(a, e, msg=lambda m, case=case: f"{case.__name__}: {m}")
+
+
 WRITES = {
     "rows": lambda q, r, x: q.__setitem__(ROWS, x[:2]),
     "mask": lambda q, r, x: q.__setitem__(q > 0.5, 0.25),

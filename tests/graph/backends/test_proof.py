@@ -334,6 +334,30 @@ def test_values_that_an_operator_refuses_end_no_call(monkeypatch):
     torch.testing.assert_close(result, torch.full((6,), 3.0) * x.exp().sum())
 
 
+def test_unwritten_memory_is_not_named_as_the_wrong_operator(monkeypatch):
+    @on(aten.exp.default)
+    def wrong(_, node, result):
+        return result * 1.5
+
+    @on(aten.empty.memory_format)
+    def garbage(interpreter, node, result):
+        return result.fill_(7.0)
+
+    use(monkeypatch, lambda *call: wrong(*call) if call[1].target is aten.exp.default else garbage(*call))
+
+    class Graph(nn.Graph):
+        def build(self, x):
+            y = torch.empty(2, 3)
+            y[0] = x
+            y[1] = x.exp()
+            return y * 2
+
+    graph, x = Graph(), torch.ones(3)
+    graph.config.set_backend("inductor")
+    with pytest.warns(UserWarning, match="the first operator that differs is aten.exp.default"):
+        assert torch.equal(graph(x), torch.stack([x, x.exp()]) * 2)
+
+
 def test_random_numbers_after_a_refusal_are_those_of_eager_mode(monkeypatch):
     @on(aten.mul.Tensor)
     def wrong(_, node, result):

@@ -79,6 +79,13 @@ def swapped(m):
     return m.bank.sum()
 
 
+def flushed(m):
+    m.bank[ROWS] = m.other[:2]
+    old = m.bank.clone()
+    m.bank.zero_()
+    return old
+
+
 def written_at_computed_rows(m):
     m.bank[(m.bank[:, 0].abs() * 100).long() % 5] = m.other
     return m.bank.sum()
@@ -149,6 +156,10 @@ def view_of_a_buffer(m):
 CASES = {
     "private memory": (off(in_place_fixes, "private_memory_reused"), masked_rows),
     "old values": (off(in_place_fixes, "old_values_kept"), swapped),
+    "copies between writes": (
+        off(in_place_fixes, "_is_read_after_copies", lambda node, memory: False),
+        flushed,
+    ),
     "readers": (off(in_place_fixes, "readers_realized"), written_at_computed_rows),
     "versions": (off(in_place_fixes, "versions_compared"), rolled),
     "layout of results": (off(compiler, "results_laid_out"), padded),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import torch
@@ -33,17 +33,14 @@ def private_memory_reused() -> Iterator[None]:
 
     The memory is that of an input which the program writes, or of a fresh result whose only reader is the
     write. Without the fix, `z[index] = 0.; z.sum().backward()` wrote into the gradient of the sum, which is a
-    single element expanded, and `h.index_add(0, targets, h)` read rows that it had already added to.
+    single element expanded, and `h.index_add(0, targets, h)` read rows that it had already added to. In
+    `q[index] = x; old = q.clone(); q.zero_()`, old was 0, because inductor removes the clone.
     """
     from torch._inductor.fx_passes.reinplace import inplaceable_ops
 
     before = dict(inplaceable_ops)
     for target, entry in before.items():
-        argument: Any = entry.mutated_arg  # in torch 2.13 an index or several
-        written = argument if isinstance(argument, tuple) else (argument,)
-        check = lambda node, entry=entry, written=written: (
-            entry.extra_check(node) and _may_reuse(node, written)
-        )
+        check = lambda node, entry=entry: entry.extra_check(node) and _may_reuse(node, _written(entry))
         inplaceable_ops[target] = dataclasses.replace(entry, extra_check=check)
     try:
         yield
@@ -63,7 +60,49 @@ def _may_reuse(node: Node, written: tuple[int, ...]) -> bool:
     inputs = _storages(node.graph.find_nodes(op="placeholder")) | _storages(
         node.graph.find_nodes(op="get_attr")
     )
-    return all(get_node_storage(tensor) in inputs or _is_private(tensor) for tensor in tensors)
+    return all(get_node_storage(tensor) in inputs or _is_private(tensor) for tensor in tensors) and not (
+        memory & inputs and _is_read_after_copies(node, memory)
+    )
+
+
+def _is_read_after_copies(node: Node, memory: set[int | None]) -> bool:
+    """Whether the result of a node is read after the program has copied another value to an input's memory.
+
+    Before: a = index_put(q, ...); copy_(q, b); return a. In place, a would be q, and so b.
+    """
+    from torch._inductor.fx_utils import get_node_storage
+
+    copies = node.graph.find_nodes(op="call_function", target=aten.copy_.default)
+    copies = [c for c in copies if _writes_input(c) and get_node_storage(c.args[0]) in memory]
+    while (writer := _only_writer(node)) is not None:  # it may reuse the memory of the node
+        node = writer
+    copies = [copy for copy in copies if copy.args[1] is not node]
+    return bool(copies) and any(user >= copies[0] for user in _readers(node))
+
+
+def _only_writer(node: Node) -> Node | None:
+    """Return the only user of a node, if that writes into a part of the node."""
+    from torch._inductor.fx_passes.reinplace import inplaceable_ops
+
+    if len(node.users) != 1:
+        return None
+    (user,) = node.users
+    entry = inplaceable_ops.get(cast("Any", user.target))
+    return user if entry is not None and any(user.args[i] is node for i in _written(entry)) else None
+
+
+def _written(entry: Any) -> tuple[int, ...]:
+    """Return the positions of the arguments that an operator in place writes."""
+    argument: Any = entry.mutated_arg  # in torch 2.13 an index or several
+    return argument if isinstance(argument, tuple) else (argument,)
+
+
+def _readers(node: Node) -> Iterator[Node]:
+    """Yield the users of a node and of its views."""
+    for user in node.users:
+        yield user
+        if user.op == "call_function" and is_view(user):
+            yield from _readers(user)
 
 
 def _is_private(node: Node) -> bool:

@@ -28,6 +28,16 @@ CompilePrefix = Callable[["Graph", "dict[str, torch.Tensor]"], "CompiledFunction
 
 _SECONDS = 120.0  # after which the search ends with what it has
 
+aten = torch.ops.aten
+_UNWRITTEN = {
+    aten.empty.memory_format,
+    aten.empty_strided.default,
+    aten.empty_permuted.default,
+    aten.empty_like.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+}
+
 
 def first_difference(reference: Reference, compile_prefix: CompilePrefix, state: CallState) -> int | None:
     """Return the position of the operator among the nodes of the region, or None if no prefix is wrong.
@@ -60,7 +70,10 @@ def _is_wrong(reference: Reference, last: int, compile_prefix: CompilePrefix, st
 
 
 def prefix(graph: Graph, last: int) -> Graph:
-    """Return the graph up to the node at a position, with all values that later nodes use as results."""
+    """Return the graph up to the node at a position, with all values that later nodes use as results.
+
+    Memory that no operator has written yet is zero, because its values would differ in each run.
+    """
     nodes = list(graph.nodes)
     kept, later = nodes[: last + 1], set(nodes[last + 1 :])
     results = [
@@ -73,6 +86,8 @@ def prefix(graph: Graph, last: int) -> Graph:
     for node in [*kept, *(n for n in later if n.op == "placeholder")]:
         copies[node] = new.node_copy(node, copies.__getitem__)
         copies[node].meta = dict(node.meta)
+        if node.target in _UNWRITTEN:
+            new.call_function(aten.zero_.default, (copies[node],))
     new.output(tuple(copies[n] for n in results))
     return new
 
