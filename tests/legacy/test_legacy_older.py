@@ -5,6 +5,7 @@ jobs.
 import importlib
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -228,4 +229,35 @@ def test_a_module_that_holds_the_builder_of_its_operator():
         return adder(adder(x, x), x)
 
     x = np.arange(4, dtype=np.float32)
-    assert np.array_equal(result_of_job(job, x), 3 * x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the module's builder keeps no blob of a job
+        assert np.array_equal(result_of_job(job, x), 3 * x)
+
+
+def test_the_result_of_an_operator_has_the_name_of_its_operator():
+    names = {}
+
+    def job(x):
+        with flow.scope.namespace("outer"):
+            adder = flow.find_or_create_module("AddsTwo", AddsTwo)
+            names["module"] = [adder(x, x).op_name, adder(x, x).logical_blob_name]
+            relu = flow.user_op_builder("r").Op("relu").Input("in", [x]).Output("out").Build()
+            blob = relu.InferAndTryRun().SoleOutputBlob()
+            names["builder"] = [relu.op_name, blob.op_name]
+        parts = flow.user_op_builder("s").Op("split_like").Input("in", [x]).Input("like", [x[:1], x[1:]])
+        parts = parts.Output("parts", 2).Build().InferAndTryRun().RemoteBlobList()
+        names["two outputs"] = [part.logical_blob_name for part in parts]
+        same = flow.user_op_builder("i").Op("identity").Input("in", [x]).Output("out").Build()
+        names["identity"] = [same.InferAndTryRun().SoleOutputBlob().op_name, x.op_name]
+        called = flow.user_op_builder("c").Op("add_n").InputSize("in", 2).Output("out").Build()
+        names["called"] = [called(x, x).op_name]
+        return blob
+
+    assert np.array_equal(result_of_job(job, np.array([-1, 2], np.float32)), [0, 2])
+    assert names == {
+        "module": ["outer-Add_0", "outer-Add_1/out_0"],
+        "builder": ["r", "outer-r"],
+        "two outputs": ["s/parts_0", "s/parts_1"],
+        "identity": ["i", "Input_0"],
+        "called": ["c"],
+    }
