@@ -214,14 +214,6 @@ LEGACY = {
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/legacy/test_legacy_signatures.py::test_every_function_is_there_or_listed_as_removed",
     },
-    "legacy-stale-variables": {
-        "names": [f"{_S}.experimental.ssp_variable_proxy", f"{_S}.FunctionConfig.enable_ssp"],
-        "oneflow": "a stage may use values that are up to buffer_size - 1 updates old",
-        "here": "every step uses the current values; enable_ssp is ignored",
-        "reason": "stages run one after the other, so old values would not help",
-        "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/legacy/test_legacy_older.py::test_ssp_variable_proxy_hands_out_current_values",
-    },
     "legacy-integer-losses": {
         "names": [f"{_S}.math.reduce_mean", f"{_S}.nn.L1Loss", f"{_S}.nn.MSELoss"],
         "oneflow": "the mean of an integer blob is its sum times the integer 1 / n, which is 0",

@@ -41,6 +41,7 @@ class Trace:
         self.host_values = {}  # id(tensor) -> function giving its host value
         self.readers = {}  # key in job.pipeline -> HostBlob
         self.parts = {}  # results of unpack and repeat
+        self.stale: dict[Any, Any] = {}  # (job, variable, buffer size) -> old value
 
     def forget_new_variables(self) -> None:
         """Remove the variables of a failed definition, which would only hinder the next attempt."""
@@ -98,7 +99,7 @@ class Trace:
 
     def _forget_symbols(self) -> None:
         """Symbolic tensors die with the capture: keep names only."""
-        self.named = dict.fromkeys(self.named)
+        self.named, self.stale = dict.fromkeys(self.named), dict.fromkeys(self.stale)
         self.names = {}
         self.watches, self.diffs, self.assignments, self.losses, self.parts = [], [], [], [], {}
         for update in self.updates:
@@ -109,6 +110,8 @@ class Trace:
         """Put this step's learning rates and the next batch of the readers into their tensors."""
         for update in self.updates:
             update.set_scalars(step)
+        for key in self.stale:
+            self.session.stale_values[key].fill()
         if self.feeds:
             if not self.feeds[0].fresh:
                 self.tick += 1
