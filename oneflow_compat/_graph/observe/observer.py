@@ -215,9 +215,11 @@ class Observer:
     ) -> None:
         """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
         caches = {id(cache) for cache in self._caches if not is_a(cache, WEAK_CONTAINERS)}
-        is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
+        counted = {(id(guard.owner), guard.key.key) for guard in result.counters}
+        followed = counted | {*replayed} | {*self._followed}
+        is_followed = lambda owner, key: (owner, key) in followed
         for write in writes:
-            if id(write.owner) in caches or id(write.owner) in self.reads.complete:
+            if id(write.owner) in caches or id(write.owner) in self.reads.complete or write.counts(counted):
                 continue
             if write.changed(is_followed):
                 result.unfollowed.append((write.site, write.what))
