@@ -109,6 +109,11 @@ class Observer:
                 undo(self.reads.writes)
             del self.reads
 
+    def undo_writes(self) -> None:
+        """Take back what was written in this context, unless finish() has been called or an error left it."""
+        if hasattr(self, "reads"):
+            undo(self.reads.writes)
+
     def _keep_counters(self) -> None:
         """Set counters back to what they were before build(), because each call counts, the first one too."""
         counters = list(self.reads.counters()) if self._counts_in_calls else []
