@@ -211,7 +211,7 @@ def test_settings_and_names_up_to_0_4():
     "path, name, home",
     [
         ("ops.layers", "conv2d", "layers.conv2d"),
-        ("ops.optimizer", "AdamW", "optimizer.AdamW"),
+        ("ops.optimizer", "AdamW", "optimizer.up_to_0_4.AdamW"),
         ("ops.math_ops", "relu", "math.relu"),
         ("framework.distribute", "split", "distribute.split"),
         ("framework.function_util", "FunctionConfig", "FunctionConfig"),
