@@ -25,6 +25,12 @@ class RefusedValue(ValueError, AssertionError):
     """
 
 
+class RefusedStep(ValueError, RuntimeError):
+    """A step of a slice that is 0 or negative: OneFlow raises ValueError for one and RuntimeError for the
+    other, and torch raises ValueError.
+    """
+
+
 class RefusedType(TypeError, AssertionError):
     """An argument of a wrong type, where OneFlow asserts."""
 

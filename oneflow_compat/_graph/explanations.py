@@ -33,7 +33,9 @@ def of_change(label: str, change: Change | None, count: int) -> Explanation:
     """Return the guard that failed: the latest change of its value, and how often it changed."""
     values, location = "", None
     if change is not None and change.label == label:
-        values, location = f" from {change.old} to {change.new}", change.code_location
+        location = change.code_location
+        if change.old or change.new:  # what no program repeats has no values to show
+            values = f" from {change.old} to {change.new}"
     changes = "this change" if count == 1 else f"each of {count} changes"
     reason = f"changed{values}; another program was made for {changes}"
     return Explanation(f"guard of {label}", reason, location)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .. import _lazy_mode
+from .._errors import RefusedStep
 from .._global.tensor import replicated_like
 from . import _check
 
@@ -112,7 +113,7 @@ def _slices(
             f" {len(stop)}, {len(step)}"
         )
     if any(s <= 0 for s in step):
-        raise RuntimeError(f"{name}: every step must be above 0, found {list(step)}")
+        raise RefusedStep(f"{name}: every step must be above 0, found {list(step)}")
     return tuple(builtins.slice(a, b, c) for a, b, c in zip(start, stop, step))
 
 

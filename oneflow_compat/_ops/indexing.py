@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from .._errors import RefusedStep
 from ._signature import REFUSED, documented, need_tensors, or_else, spelled
 
 __all__ = [
@@ -269,6 +270,8 @@ def _slices(slice_tup_list: Sequence[Sequence[int | None]], dims: int) -> tuple[
             raise ValueError(
                 f"slice: entry {i} must be (start, stop, step), each an integer or None, found {entry!r}"
             )
+        if entry[2] is not None and int(entry[2]) <= 0:
+            raise RefusedStep(f"slice: the step of entry {i} must be above 0, found {entry!r}")
         out.append(_slice(*(None if v is None else int(v) for v in entry)))
     return tuple(out)
 

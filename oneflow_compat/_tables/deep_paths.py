@@ -34,7 +34,12 @@ SAME_MODULES = {
         "typing": "compatible.single_client.typing",
         **{
             name: f"compatible.single_client.{name}"
-            for name in "config data distribute image keras layers optimizer regularizers scope train".split()
+            for name in "config data distribute image keras layers regularizers scope train".split()
+        },
+        "optimizer": "compatible.single_client.optimizer.up_to_0_4",
+        **{
+            f"optimizer.{name}": f"compatible.single_client.optimizer.{name}"
+            for name in "grad_clipping loss_scale warmup".split()
         },
         "utils.tensor.from_or_to_torch_tensor": "utils.tensor",
         "utils.torch": "utils.tensor",

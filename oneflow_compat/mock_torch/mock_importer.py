@@ -230,7 +230,7 @@ class _Switch:
     def __init__(self, config: Any, depth: int) -> None:
         was = is_enabled()
         _stack.append(config)
-        builtins.__import__, pkgutil.resolve_name = _mocked_import, _mocked_resolve_name
+        _hook_imports()
         self._frame_globals = sys._getframe(depth).f_globals
         self._swapped = _swap_globals(self._frame_globals, config)
         if was or config is not None:
@@ -245,9 +245,14 @@ class _Switch:
         _stack.pop()
         self._frame_globals.update(self._swapped)
         _follow_dialect(was)
-        if not _stack:
-            builtins.__import__, pkgutil.resolve_name = _mocked_import if _sides else _import, _resolve_name
+        _hook_imports()
         return False
+
+
+def _hook_imports() -> None:
+    """Replace Python's import only while the mock is on, and for modules that were imported on both sides."""
+    builtins.__import__ = _mocked_import if is_enabled() or _sides else _import
+    pkgutil.resolve_name = _mocked_resolve_name if is_enabled() else _resolve_name
 
 
 @atexit.register

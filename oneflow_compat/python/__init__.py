@@ -38,6 +38,8 @@ def _lookup(path: str, name: str) -> Any:
     """The object that `oneflow.python.<path>.<name>` means: from the module's home, else from the
     top level.
     """
+    if name in PYTHON_HOMES:  # `from oneflow.python.ops import optimizer`
+        return importlib.import_module(f"{_API}.{PYTHON_HOMES[name]}")
     api = importlib.import_module(_API)
     homes = [api, sys.modules[_API.partition(".")[0]]]
     if PYTHON_HOMES.get(path):

@@ -96,7 +96,9 @@ def _attribute(target: Target, attribute: str) -> Target:
             return Target(path, getattr(target.value, attribute), owner=owner)
     except AttributeError as error:
         if isinstance(target.value, ModuleType):
-            return _submodule(path, str(error))
+            is_of_torch = target.value.__name__.partition(".")[0] == "torch"
+            missing = f"module {target.path!r} has no attribute {attribute!r}"
+            return _submodule(path, missing if is_of_torch else str(error))
         if owner is not None:
             return Target(path, missing=f"{target.path} has no attribute {attribute!r}")
         return Target(path, is_uncertain=True)  # an attribute of a value is only known at run time

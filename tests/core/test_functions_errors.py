@@ -107,3 +107,51 @@ def test_indexing_functions_refuse_with_oneflows_classes(call, error):
 def test_in_top_k_refuses_other_shapes_and_dtypes(targets, predictions):
     with pytest.raises(RuntimeError, match="in_top_k: targets must"):
         flow.in_top_k(targets, predictions, 1)
+
+
+SLICES_WITH_A_BAD_STEP = {
+    "flow.slice": lambda x, step: flow.slice(x, [[0, 4, step]]),
+    "flow.slice_update": lambda x, step: flow.slice_update(x.clone(), torch.ones(1), [[0, 4, step]]),
+    "_C.slice": lambda x, step: flow._C.slice(x, [0], [4], [step]),
+    "_C.slice_update": lambda x, step: flow._C.slice_update(x, torch.ones(1), [0], [4], [step]),
+}
+
+
+@pytest.mark.parametrize("step", [0, -1])
+@pytest.mark.parametrize("function", SLICES_WITH_A_BAD_STEP)
+def test_a_bad_step_of_a_slice_is_the_error_of_both_libraries_in_a_graph_too(function, step):
+    """OneFlow 0.9 raises ValueError or RuntimeError, and torch raises ValueError."""
+    call = SLICES_WITH_A_BAD_STEP[function]
+
+    class Slices(flow.nn.Graph):
+        def build(self, x):
+            return call(x, step)
+
+    for run in (lambda x: call(x, step), Slices()):
+        with pytest.raises(ValueError, match="above 0") as caught:
+            run(torch.ones(4))
+        assert isinstance(caught.value, RuntimeError)
+
+
+@pytest.mark.parametrize("step", [0, -1, 1.5])
+@pytest.mark.parametrize("index", [lambda s: s, lambda s: (..., s), lambda s: (torch.tensor([0]), s)])
+def test_a_bad_step_of_an_index_is_torchs_error_in_a_graph_too(index, step):
+    def read(x):
+        return x[index(slice(None, None, step))]
+
+    def write(x):
+        x = x.clone()
+        x[index(slice(None, None, step))] = 1.0
+        return x
+
+    for function in (read, write):
+
+        class Indexes(flow.nn.Graph):
+            def build(self, x):
+                return function(x)
+
+        with pytest.raises((ValueError, TypeError)) as eager:
+            function(torch.ones(2, 4))
+        with pytest.raises(type(eager.value)) as in_graph:
+            Indexes()(torch.ones(2, 4))
+        assert str(in_graph.value).partition("\n")[0] == str(eager.value).partition("\n")[0]

@@ -615,3 +615,18 @@ def test_the_version_compares_with_tuples_in_every_dialect():
 
     assert oneflow.__version__ >= (0, 9) and not oneflow.__version__ >= (1, 8)
     assert isinstance(oneflow.__version__, str)
+
+
+def test_imports_are_pythons_own_where_the_mock_is_off():
+    code = (
+        "import builtins, pkgutil; own = builtins.__import__, pkgutil.resolve_name\n"
+        "import oneflow.mock_torch as mock\n"
+        "is_own = lambda: (builtins.__import__, pkgutil.resolve_name) == own\n"
+        "states = [is_own()]; mock.enable(); states.append(is_own())\n"
+        "with mock.disable(): states.append(is_own())\n"
+        "states.append(is_own()); mock.disable(); states.append(is_own())\n"
+        "with mock.enable(): states.append(is_own())\n"
+        "states.append(is_own()); print(states)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == str([True, False, True, False, True, False, True])

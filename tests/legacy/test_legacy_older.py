@@ -5,6 +5,7 @@ jobs.
 import importlib
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -94,17 +95,74 @@ def test_a_job_with_nothing_but_integer_losses_keeps_its_variables():
     np.testing.assert_array_equal(flow.get_all_variables()["w"].numpy(), np.ones(3))
 
 
-def test_ssp_variable_proxy_hands_out_current_values():
+@pytest.mark.parametrize("eager", [False, True], ids=["captured", "op by op"])
+@pytest.mark.parametrize("size, values", [(1, [1, 2, 3, 4, 5]), (2, [1, 1, 2, 3, 4]), (4, [1, 1, 1, 1, 2])])
+def test_ssp_variable_proxy_computes_with_an_older_value(size, values, eager):
+    flow.enable_eager_execution(eager)
+
+    def body():
+        reference, value = flow.experimental.ssp_variable_proxy(weight(), size)
+        flow.assign(reference, reference + 1.0)
+        return value
+
+    job = job_of(body, [])
+    assert [job()[0] for _ in values] == values
+    flow.load_variables({"w": np.full(3, 10, np.float32)})
+    assert [job()[0] for _ in range(size + 1)] == [10] * size + [11]
+
+
+def test_the_updates_of_an_older_value_are_as_old():
+    """What is assigned from the old value comes back after `buffer_size` calls."""
+
+    def body():
+        reference, value = flow.experimental.ssp_variable_proxy(weight(), 3)
+        flow.assign(reference, value + 1.0)
+        return value
+
+    job = job_of(body, [])
+    assert [job()[0] for _ in range(7)] == [1, 1, 1, 2, 2, 2, 3]
+
+
+def test_ssp_trains_a_variable_by_the_gradient_at_its_older_value():
     config = flow.function_config()
     config.enable_ssp(True)
 
     def body():
-        reference, value = flow.experimental.ssp_variable_proxy(weight(), 1)
-        flow.assign(reference, value + 1.0)
-        return value
+        with flow.experimental.scope.config(ssp_num_stages=4, ssp_stage_id=1):
+            w, again = weight(), weight()
+        fixed = flow.get_variable("f", (3,), initializer=flow.ones_initializer(), trainable=False)
+        sgd().minimize(flow.math.reduce_sum(w * w + again * 0 + fixed))
+        return w
 
-    job = job_of(body, [], config=config)
-    np.testing.assert_array_equal([job()[0] for _ in range(3)], [1, 2, 3])
+    w, expected = [1.0], []
+    for step in range(6):
+        old = w[max(step - 2, 0)]
+        expected.append(old)
+        w.append(w[-1] - 0.5 * 2 * old)
+    job = job_of(body, [], "train", config)
+    assert [job()[0] for _ in range(6)] == expected
+    assert flow.get_all_variables()["w"].numpy().tolist() == [w[-1]] * 3
+    assert set(flow.get_all_variables()) == {"w", "f", "System-Train-TrainStep-job"}
+
+
+@pytest.mark.parametrize("stage", [-1, 4])
+def test_a_stage_that_the_pipeline_does_not_have_is_refused(stage):
+    config = flow.function_config()
+    config.enable_ssp(True)
+
+    def body():
+        with flow.experimental.scope.config(ssp_num_stages=4, ssp_stage_id=stage):
+            sgd().minimize(flow.math.reduce_sum(weight()))
+
+    with pytest.raises(ValueError, match=f"ssp_stage_id={stage} and ssp_num_stages=4"):
+        job_of(body, [], "train", config)()
+
+
+def test_ssp_variable_proxy_refuses_what_is_no_variable():
+    with pytest.raises(ValueError, match="what flow.get_variable returned"):
+        job_of(lambda x: flow.experimental.ssp_variable_proxy(x, 2)[1], [X])(X)
+    with pytest.raises(ValueError, match="at least 1, found 0"):
+        job_of(lambda x: flow.experimental.ssp_variable_proxy(weight(), 0)[1], [X])(X)
 
 
 def test_function_description_tells_the_settings():
@@ -153,7 +211,7 @@ def test_settings_and_names_up_to_0_4():
     "path, name, home",
     [
         ("ops.layers", "conv2d", "layers.conv2d"),
-        ("ops.optimizer", "AdamW", "optimizer.AdamW"),
+        ("ops.optimizer", "AdamW", "optimizer.up_to_0_4.AdamW"),
         ("ops.math_ops", "relu", "math.relu"),
         ("framework.distribute", "split", "distribute.split"),
         ("framework.function_util", "FunctionConfig", "FunctionConfig"),
@@ -228,4 +286,35 @@ def test_a_module_that_holds_the_builder_of_its_operator():
         return adder(adder(x, x), x)
 
     x = np.arange(4, dtype=np.float32)
-    assert np.array_equal(result_of_job(job, x), 3 * x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the module's builder keeps no blob of a job
+        assert np.array_equal(result_of_job(job, x), 3 * x)
+
+
+def test_the_result_of_an_operator_has_the_name_of_its_operator():
+    names = {}
+
+    def job(x):
+        with flow.scope.namespace("outer"):
+            adder = flow.find_or_create_module("AddsTwo", AddsTwo)
+            names["module"] = [adder(x, x).op_name, adder(x, x).logical_blob_name]
+            relu = flow.user_op_builder("r").Op("relu").Input("in", [x]).Output("out").Build()
+            blob = relu.InferAndTryRun().SoleOutputBlob()
+            names["builder"] = [relu.op_name, blob.op_name]
+        parts = flow.user_op_builder("s").Op("split_like").Input("in", [x]).Input("like", [x[:1], x[1:]])
+        parts = parts.Output("parts", 2).Build().InferAndTryRun().RemoteBlobList()
+        names["two outputs"] = [part.logical_blob_name for part in parts]
+        same = flow.user_op_builder("i").Op("identity").Input("in", [x]).Output("out").Build()
+        names["identity"] = [same.InferAndTryRun().SoleOutputBlob().op_name, x.op_name]
+        called = flow.user_op_builder("c").Op("add_n").InputSize("in", 2).Output("out").Build()
+        names["called"] = [called(x, x).op_name]
+        return blob
+
+    assert np.array_equal(result_of_job(job, np.array([-1, 2], np.float32)), [0, 2])
+    assert names == {
+        "module": ["outer-Add_0", "outer-Add_1/out_0"],
+        "builder": ["r", "outer-r"],
+        "two outputs": ["s/parts_0", "s/parts_1"],
+        "identity": ["i", "Input_0"],
+        "called": ["c"],
+    }

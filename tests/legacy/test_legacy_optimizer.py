@@ -57,6 +57,33 @@ def test_lazy_adam_and_indexed_slices_leave_untouched_rows_alone():
         assert (second[2] < 1).all()
 
 
+@pytest.mark.parametrize("eager", [False, True], ids=["captured", "op by op"])
+@pytest.mark.parametrize("scale", [None, 2.0], ids=["table", "scaled table"])
+@pytest.mark.parametrize("lazily", [False, True], ids=["indexed slices", "LazyAdam"])
+def test_a_row_that_a_gather_read_changes_though_its_gradient_is_zero(lazily, scale, eager):
+    """A padded or masked token keeps its momentum going, as in OneFlow."""
+    flow.enable_eager_execution(eager)
+
+    def body(i, mask):
+        table = flow.get_variable("table", shape=(4, 2), initializer=flow.ones_initializer())
+        tokens = flow.gather(table if scale is None else table * scale, i)
+        optimizer = opt.LazyAdam(const(0.5)) if lazily else opt.SGD(const(0.5), momentum=0.5)
+        optimizer.minimize(tokens * mask)
+
+    config = flow.function_config()
+    if not lazily:
+        config.indexed_slices_optimizer_conf(dict(include_op_names=dict(op_name=["table"])))
+    ones, first = np.ones((2, 2), np.float32), np.array([1, 2], np.int32)
+    job = job_of(body, [first, ones], "train", config)
+    job(first, ones)
+    before = flow.get_all_variables()["table"].numpy()
+    job(np.array([1, 3], np.int32), ones * 0)
+    after = flow.get_all_variables()["table"].numpy()
+    assert ((before < 1) == [[False], [True], [True], [False]]).all()
+    assert (after[1] < before[1]).all()  # momentum
+    np.testing.assert_array_equal(after[[0, 2, 3]], before[[0, 2, 3]])
+
+
 def test_two_optimizers_with_their_own_variables():
     def body():
         a = flow.get_variable("a", shape=(1,), initializer=flow.ones_initializer())
@@ -200,15 +227,24 @@ def test_the_schedule_drives_the_job_and_its_step_is_saved(tmp_path):
     assert flow.get_all_variables()["w"].numpy()[0] == pytest.approx(-32)
 
 
-def test_custom_scheduler_reads_a_blob():
+@pytest.mark.parametrize(
+    "optimizer",
+    [lambda lr: opt.SGD(lr, momentum=0), lambda lr: opt.Adam(lr, do_bias_correction=True), opt.LAMB],
+    ids=["SGD", "Adam", "LAMB"],
+)
+def test_custom_scheduler_reads_a_blob(optimizer):
+    """A gradient of ones moves a weight by the learning rate."""
+
     def body(lr):
         w = flow.get_variable("w", shape=(1,), initializer=flow.zeros_initializer())
-        opt.SGD(opt.CustomScheduler(lr.logical_blob_name), momentum=0).minimize(w)
+        optimizer(opt.CustomScheduler(lr.logical_blob_name)).minimize(w)
 
     job = job_of(body, [np.ones(1, np.float32)], "train")
     for lr in (0.5, 0.25):
         job(np.array([lr], np.float32))
-    assert flow.get_all_variables()["w"].numpy()[0] == pytest.approx(-0.75)
+        if optimizer is opt.LAMB:  # its trust ratio is 1 for a weight of zero only
+            break
+    assert flow.get_all_variables()["w"].numpy()[0] == pytest.approx(-0.5 if optimizer is opt.LAMB else -0.75)
 
 
 def test_losses_of_several_elements_count_as_their_mean_but_watch_diff_sees_the_sum():

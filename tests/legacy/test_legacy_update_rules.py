@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from legacy_jobs import job_of
 
+import oneflow
 import oneflow.compatible.single_client as flow
 
 opt = flow.optimizer
@@ -104,9 +105,16 @@ CONFS = {
     "momentum_conf": ({"momentum_conf": {"beta": 0.8}}, rules.momentum(0.8)),
     "adam_conf": (
         {"adam_conf": {"beta2": 0.99, "epsilon": 1e-3, "do_bias_correction": True}},
-        rules.adam(correct=True),
+        rules.adam_0_4(),
     ),
-    "lazy_adam_conf": ({"lazy_adam_conf": {"beta2": 0.99, "epsilon": 1e-3}}, rules.adam(correct=True)),
+    "adam_conf-decay": (
+        {
+            "adam_conf": {"beta2": 0.99, "epsilon": 1e-3, "do_bias_correction": True},
+            "weight_decay_conf": {"weight_decay_rate": 0.2},
+        },
+        rules.adam_0_4(decay=0.2),
+    ),
+    "lazy_adam_conf": ({"lazy_adam_conf": {"beta2": 0.99, "epsilon": 1e-3}}, rules.adam_0_4()),
     "rmsprop_conf": ({"rmsprop_conf": {"decay_rate": 0.9, "epsilon": 1e-3}}, rules.rmsprop(False)),
     "lars_conf": ({"lars_conf": {"momentum_beta": 0.9, "lars_coefficient": 0.01}}, rules.lars()),
     "lamb_conf": (
@@ -186,8 +194,59 @@ def test_lazy_adam_corrects_the_bias():
     np.testing.assert_allclose(np.ravel(values), [0.9, 0.8, 0.7, 0.6], rtol=1e-5)
 
 
+ADAM = {"beta2": 0.99, "epsilon": 1e-3}
+# name: (arguments, arguments of both rules)
+ADAMS = {
+    "Adam": (ADAM, {}),
+    "Adam-corrected": ({**ADAM, "do_bias_correction": True}, {"correct": True}),
+    "AdamW": ({**ADAM, "weight_decay": 0.2}, {"decay": 0.2}),
+    "AdamW-corrected": (
+        {**ADAM, "do_bias_correction": True, "weight_decay": 0.2},
+        {"correct": True, "decay": 0.2},
+    ),
+    "LazyAdam": (ADAM, {"correct": True}),
+}
+
+
+@pytest.mark.parametrize("name", ADAMS)
+def test_the_path_of_an_optimizer_selects_the_rule_of_its_version(name):
+    """oneflow.optimizer is that of OneFlow 0.4, and single_client that of 0.5."""
+    from oneflow.python.ops import optimizer as in_sources
+
+    arguments, options = ADAMS[name]
+    older = getattr(oneflow.optimizer, name.partition("-")[0])
+    assert getattr(in_sources, older.__name__) is older and issubclass(older, getattr(opt, older.__name__))
+    decay = options.get("decay", 0.0)
+    rule_0_4 = rules.adam_0_4(decay=decay) if options.get("correct") else rules.adam(decay=decay)
+    assert_follows(lambda: older(rate(), **arguments), rule_0_4)
+    flow.clear_default_session()
+    assert_follows(lambda: getattr(opt, older.__name__)(rate(), **arguments), rules.adam(**options))
+
+
+def test_indexed_slices_follow_the_rule_of_0_4():
+    """Rows that are gathered twice sum their gradients; the table may be scaled on the way."""
+    table, ids = np.random.default_rng(5).normal(size=(6, 2)), np.array([[0, 3], [3, 5]], np.int32)
+
+    def body(ids):
+        w = flow.get_variable("w", shape=table.shape, initializer=flow.zeros_initializer())
+        loss = flow.math.reduce_mean(flow.gather(w * 2.0, ids))
+        older = oneflow.optimizer.AdamW(rate(), 0.9, 0.99, 1e-3, True, weight_decay=0.2)
+        older.minimize(loss)
+
+    config = oneflow.function_config()
+    config.indexed_slices_optimizer_conf(dict(include_op_names=dict(op_name=["w"])))
+    job = job_of(body, [ids], "train", config)
+    flow.load_variables({"w": table.astype(np.float32)})
+    gradient = np.zeros_like(table)
+    np.add.at(gradient, ids.ravel(), 2.0 / 8)
+    rule, state, value = rules.rows_only(rules.adam_0_4(decay=0.2)), {}, table
+    for t in range(5):
+        job(ids)
+        value = rule(value, gradient, state, t)
+    np.testing.assert_allclose(flow.get_all_variables()["w"].numpy(), value, rtol=5e-5, atol=5e-6)
+
+
 def test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon():
-    """Row legacy-adam-correction: bias correction is 0.5's; without decay, and with a small epsilon, 0.4 gives the same."""
     newer = expected(rules.adam(epsilon=1e-12, correct=True))
     np.testing.assert_allclose(newer, expected(rules.adam_0_4(epsilon=1e-12)), rtol=1e-6)
     decayed = expected(rules.adam(epsilon=1e-12, correct=True, decay=0.2))

@@ -150,3 +150,11 @@ def test_fix_keeps_encoding_line_ends_and_mode(tmp_path):
 def test_fix_of_a_oneflow_program(tmp_path):
     report(tmp_path, "import oneflow as flow\nflow.sum(x, 1, 1)\n", fix=True)
     assert "flow.sum(x, 1, keepdim=True)" in (tmp_path / "program.py").read_text()
+
+
+def test_a_missing_module_is_named_as_oneflows():
+    """oneflow has torch's modules, whose own errors would name torch."""
+    from oneflow.scan.lookup import find
+
+    assert find("oneflow.test.modules").missing == "module 'oneflow.test' has no attribute 'modules'"
+    assert "'oneflow.nn'" in find("oneflow.nn.nothing").missing

@@ -119,12 +119,20 @@ class Capture:
             finally:
                 self.recorder.sizes.end()
         except BaseException as error:
-            if isinstance(error, CAPTURED_AGAIN) and hasattr(self, "python_values"):
-                self.python_values.undo_writes()
+            if isinstance(error, CAPTURED_AGAIN):
+                self._undo_writes()
             if isinstance(error, Exception):
                 settle_failed(self.recorder)
             self._release()
             raise
+
+    def _undo_writes(self) -> None:
+        """Take back what step() of the optimizers and build() wrote, so that this call may run once more."""
+        step_reads = getattr(self, "step_reads", None)
+        if step_reads is not None:
+            step_reads.undo_writes()
+        if hasattr(self, "python_values"):
+            self.python_values.undo_writes()
 
     def _release(self) -> None:
         """Drop everything but the recorder's branches; frames of the error and cycles hold this object."""

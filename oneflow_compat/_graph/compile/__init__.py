@@ -70,13 +70,18 @@ def missing_package(name: str) -> str | None:
     return package if package is not None and util.find_spec(package) is None else None
 
 
+def last_release(name: str) -> str:
+    """Return a note for the package of a backend that has no release for newer versions of torch."""
+    return " (whose last release is for torch 2.9)" if name == "xla" else ""
+
+
 def compiler_for(name: str) -> Callable[[Program, Config], CompiledFunction]:
     """Return the compile function of a backend. Its module is imported by this call, not before."""
     module, _ = BACKENDS[check_name(name)]
     if (package := missing_package(name)) is not None:
         raise OneFlowError(
-            f"graph backend {name!r} needs the package {package}, which is not installed; install it or"
-            " choose the backend 'aten' or 'inductor'"
+            f"graph backend {name!r} needs the package {package}{last_release(name)}, which is not installed;"
+            " install it or choose the backend 'aten' or 'inductor'"
         )
     try:
         backend = _backend(module)

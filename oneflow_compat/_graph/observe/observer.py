@@ -63,7 +63,7 @@ def _global_hooks(module: Any) -> dict[str, dict[Any, Any]]:
 class Observer:
     """A context: notes what build() reads. `finish()` gives the guards of later calls."""
 
-    _counts_in_calls = True  # whether each call repeats the steps of counters
+    _is_of_build = True  # whether each call repeats the steps of counters, and what is stored outside
 
     def __init__(
         self,
@@ -116,9 +116,14 @@ class Observer:
                 undo(self.reads.writes, self.reads.caches_before)
             del self.reads
 
+    def undo_writes(self) -> None:
+        """Take back what was written in this context, unless finish() has been called or an error left it."""
+        if hasattr(self, "reads"):
+            undo(self.reads.writes, self.reads.caches_before)
+
     def _keep_counters(self) -> None:
         """Set counters back to what they were before build(), because each call counts, the first one too."""
-        counters = list(self.reads.counters()) if self._counts_in_calls else []
+        counters = list(self.reads.counters()) if self._is_of_build else []
         created = self.ids_made_by_build() | self.reads.made if counters else frozenset()
         for guard, counting in counters:
             instance = self.reads.attribute_dicts.get(id(guard.owner))
@@ -225,13 +230,15 @@ class Observer:
     ) -> None:
         """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
         caches = {id(cache) for cache in self._caches if not is_a(cache, WEAK_CONTAINERS)}
-        is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
         writes = [write for write in writes if id(write.owner) not in caches]
         repeated = self._repeated(writes, replayed)
         result.stores, self._stores = self._stores, []
         writes = [write for write in writes if id(write) not in repeated]
+        counted = {(id(guard.owner), guard.key.key) for guard in result.counters}
+        followed = counted | {*replayed} | {*self._followed}
+        is_followed = lambda owner, key: (owner, key) in followed
         for write in writes:
-            if id(write.owner) in self.reads.complete:
+            if id(write.owner) in self.reads.complete or write.counts(counted):
                 continue
             if write.changed(is_followed):
                 result.unfollowed.append((write.site, write.what))
@@ -250,8 +257,8 @@ class Observer:
 
         The first run makes them, too.
         """
-        repeated = set()
-        for write in writes:
+        repeated: set[int] = set()
+        for write in writes if self._is_of_build else ():
             is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
             if id(write.owner) in self.reads.complete or not write.changed(is_followed):
                 continue

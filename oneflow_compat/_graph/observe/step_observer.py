@@ -23,7 +23,7 @@ _COMPARED_ELSEWHERE = ("param_groups", "state", "step", "_opt_called", "_step_co
 class StepObserver(Observer):
     """A context of each step(). Groups, parameters and state have tests of their own before each call."""
 
-    _counts_in_calls = False
+    _is_of_build = False
 
     def __init__(self, active: Callable[..., Any], ends_capture: bool) -> None:
         super().__init__(active, lambda module: None, ends_capture, (optimizer_module,))

@@ -168,9 +168,12 @@ LEGACY = {
     },
     "legacy-lazy-adam": {
         "names": [f"{_S}.optimizer.LazyAdam", f"{_S}.FunctionConfig.indexed_slices_optimizer_conf"],
-        "oneflow": "updates the rows that a gather has read",
-        "here": "updates the rows whose gradient is not all zero",
-        "reason": "gradients are dense here; the two differ for a row that was gathered with a zero gradient",
+        "oneflow": (
+            "updates the rows that the sole gather of a variable has read; other variables are updated as a"
+            " whole"
+        ),
+        "here": "updates the rows that a gather has read, and those whose gradient is not all zero",
+        "reason": "a variable that is asked for by rows is updated by rows, wherever its gradient comes from",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": (
             "tests/legacy/test_legacy_optimizer.py::"
@@ -183,12 +186,15 @@ LEGACY = {
             "0.4 applies the bias correction to the learning rate, so it also scales the weight decay and"
             " epsilon; 0.5 corrects m and v"
         ),
-        "here": "0.5's rule; without weight decay and with a small epsilon, 0.4's values are the same",
-        "reason": "the versions disagree, and a call does not show which version it was written for",
+        "here": (
+            "oneflow.optimizer follows 0.4, oneflow.compatible.single_client.optimizer follows 0.5; an"
+            " adam_conf in train.model_update_conf follows 0.4"
+        ),
+        "reason": "the versions disagree; the path shows which version a program was written for",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": (
             "tests/legacy/test_legacy_update_rules.py::"
-            "test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon"
+            "test_the_path_of_an_optimizer_selects_the_rule_of_its_version"
         ),
     },
     "legacy-versions": {
@@ -213,14 +219,6 @@ LEGACY = {
         "reason": "version 0.5, whose API this is, had removed them, or they required several devices",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/legacy/test_legacy_signatures.py::test_every_function_is_there_or_listed_as_removed",
-    },
-    "legacy-stale-variables": {
-        "names": [f"{_S}.experimental.ssp_variable_proxy", f"{_S}.FunctionConfig.enable_ssp"],
-        "oneflow": "a stage may use values that are up to buffer_size - 1 updates old",
-        "here": "every step uses the current values; enable_ssp is ignored",
-        "reason": "stages run one after the other, so old values would not help",
-        "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/legacy/test_legacy_older.py::test_ssp_variable_proxy_hands_out_current_values",
     },
     "legacy-integer-losses": {
         "names": [f"{_S}.math.reduce_mean", f"{_S}.nn.L1Loss", f"{_S}.nn.MSELoss"],

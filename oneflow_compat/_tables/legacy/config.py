@@ -41,7 +41,11 @@ FUNCTION_CONFIG = {
         "ignored",
         "fake quantization is written out with flow.quantization.*",
     ),
-    "enable_ssp": (True, "ignored", "stages do not overlap: ssp_variable_proxy hands out current values"),
+    "enable_ssp": (
+        True,
+        "honoured",
+        "a stage of scope.config(ssp_num_stages, ssp_stage_id) computes with old values",
+    ),
     "use_xla_jit": (True, "ignored", "the backend is chosen by ONEFLOW_GRAPH_BACKEND"),
     "use_tensorrt": (True, "ignored", "the backend is chosen by ONEFLOW_GRAPH_BACKEND"),
     "allow_cpu_return_op": (REQUIRED, "ignored", "results are always handed out on the CPU"),

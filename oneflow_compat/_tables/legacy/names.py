@@ -111,6 +111,7 @@ SAME = {
     "load": "today's; snapshots are read by flow.checkpoint.get",
     "math": "oneflow.math has both",
     "nn": "today's hands on to flow.nn of job functions; colliding classes are in COLLIDING",
+    "optimizer": "oneflow.optimizer has the rules of 0.4, single_client's those of 0.5",
     "placement": "today's, in both",
     "record": "a marker without use",
     "save": "today's; snapshots are written by flow.checkpoint.save",
@@ -151,6 +152,7 @@ def all_names() -> list[str]:
 # level).
 # Other modules forward to the top level.
 PYTHON_HOMES = {
+    "optimizer": "optimizer.up_to_0_4",
     "experimental": "experimental",
     "framework.config_util": "config",
     "framework.distribute": "distribute",
@@ -165,7 +167,7 @@ PYTHON_HOMES = {
     "ops.linalg": "linalg",
     "ops.math_ops": "math",
     "ops.nn_ops": "nn",
-    "ops.optimizer": "optimizer",
+    "ops.optimizer": "optimizer.up_to_0_4",
     "ops.random_ops": "random",
     "ops.regularizer_util": "regularizers",
     "ops.summary_util": "summary",

@@ -111,5 +111,6 @@ def init() -> None:
     session.start()
     for variable in session.variables.values():
         variable.initialize()
+    session.forget_stale_values()
     for job in session.jobs.values():
         job.step = 0

@@ -13,7 +13,7 @@ import torch
 
 from ..._errors import RefusedType, RefusedValue
 from ..._graph import Config
-from ..._graph.compile import check_name, missing_package
+from ..._graph.compile import check_name, last_release, missing_package
 from ..._graph.program.passes import pass_names
 from ..._tables.graph_config import GRAPH_CONFIG
 from .job_message.settings import job_config
@@ -289,10 +289,9 @@ class GraphConfig:
 
 
 def _warn_of_missing(backend: str, package: str) -> None:
-    last = " (whose last release is for torch 2.9)" if backend == "xla" else ""
     warnings.warn(
-        f"the backend {backend!r} needs the package {package}{last}, which is not installed; the graph runs"
-        " on the backend 'auto'",
+        f"the backend {backend!r} needs the package {package}{last_release(backend)}, which is not installed;"
+        " the graph runs on the backend 'auto'",
         stacklevel=5,
     )
 

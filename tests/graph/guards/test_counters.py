@@ -14,6 +14,11 @@ import oneflow as flow
 X = torch.ones(2, 2)
 
 
+@pytest.fixture(params=["a program is needed", pytest.param("eager calls", marks=pytest.mark.eager_calls)])
+def both_kinds_of_calls(request):
+    """Users have calls in eager mode, under which a program that misses a change serves one call."""
+
+
 class Counting(nn.Module):
     """A linear layer with a counter; `count(self)` counts."""
 
@@ -112,6 +117,7 @@ def twins(count):
     return modules
 
 
+@pytest.mark.usefixtures("both_kinds_of_calls")
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize(
     "count",
@@ -143,6 +149,7 @@ def test_each_call_counts_in_one_program(count, times):
     )
 
 
+@pytest.mark.usefixtures("both_kinds_of_calls")
 def test_a_counter_of_a_nested_module_of_the_graph():
     eager, module = twins(by_one)
 
@@ -163,6 +170,7 @@ def test_a_counter_of_a_nested_module_of_the_graph():
     assert len(graph._engine.programs) == 1, graph.explain()
 
 
+@pytest.mark.usefixtures("both_kinds_of_calls")
 def test_a_counter_of_sizes_needs_a_program_for_each_size_only():
     eager, module = twins(lambda module: setattr(module, "seen", None))
 
@@ -252,6 +260,7 @@ def test_counters_whose_steps_depend_on_more_than_the_call():
 GLOBAL = 0
 
 
+@pytest.mark.usefixtures("both_kinds_of_calls")
 def test_counters_in_a_global_a_closure_and_a_slot():
     global GLOBAL
     slotted, local, GLOBAL = Slotted(), 0, 0
@@ -271,6 +280,7 @@ def test_counters_in_a_global_a_closure_and_a_slot():
     assert len(graph._engine.programs) == 1, graph.explain()
 
 
+@pytest.mark.usefixtures("both_kinds_of_calls")
 def test_a_counter_that_is_set_between_calls():
     eager, module = twins(by_one)
     graph = graph_of(module)
@@ -290,6 +300,7 @@ def test_a_counter_that_is_set_between_calls():
         graph(X)
 
 
+@pytest.mark.usefixtures("both_kinds_of_calls")
 def test_a_replaced_object_counts_from_then_on():
     module = Counting(in_an_object)
     graph, before = graph_of(module), module.log
@@ -389,6 +400,7 @@ def test_a_failed_call_counts_nothing():
     assert repr(state_of(module)) == before
 
 
+@pytest.mark.usefixtures("both_kinds_of_calls")
 def test_a_counter_in_a_training_step():
     eager, module = twins(in_several)
 

@@ -162,3 +162,18 @@ def test_what_build_fills_in_an_object_that_the_next_call_meets(make_function):
     graph = graph_of(make_function(), state())
     for result in expected:
         assert torch.equal(graph(X), result)
+
+
+@pytest.mark.eager_calls
+@pytest.mark.parametrize("function", [in_a_list, in_an_attribute], ids=lambda function: function.__name__)
+def test_what_outlives_the_call_costs_one_more_program_where_calls_may_run_in_eager_mode(function):
+    """The first program serves one call, because build() fills in what was empty. The second one serves all."""
+    graph, eager = graph_of(function, state()), state()
+    captures = []
+    graph._engine.config.on_change = captures.append
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(6):
+            assert torch.equal(graph(X), function(eager, X))
+    assert len(graph._engine.programs) == 1 and graph._engine._last.serves_later_calls, graph.explain()
+    assert len(captures) == 1 and "build() changes: changed; another program" in str(captures[0])

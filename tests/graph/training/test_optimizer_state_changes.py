@@ -1,5 +1,6 @@
 """Options and state of an optimizer that change their type, layout or memory between two calls."""
 
+import collections
 import copy
 import warnings
 
@@ -332,3 +333,78 @@ def mean_step(model, x):
     loss = model(x).square().mean()
     loss.backward()
     return loss
+
+
+def keep_in_attribute_list(optimizer, index, parameter):
+    if len(optimizer.history) <= index:
+        optimizer.history.append(torch.zeros_like(parameter))
+    return optimizer.history[index].mul_(0.9).add_(parameter.grad)
+
+
+def keep_in_parameter(optimizer, index, parameter):
+    if not hasattr(parameter, "kept"):
+        parameter.kept = torch.zeros_like(parameter)
+    return parameter.kept.mul_(0.9).add_(parameter.grad)
+
+
+def keep_in_deque(optimizer, index, parameter):
+    history = optimizer.state[parameter].setdefault("history", collections.deque(maxlen=2))
+    history.append(parameter.grad.clone())
+    return sum(history)
+
+
+def count_in_attribute(optimizer, index, parameter):
+    optimizer.counts[index] = optimizer.counts.get(index, 0) + 1
+    optimizer.history.append(parameter.grad.norm())
+    return parameter.grad / optimizer.counts[index] + optimizer.history[0]
+
+
+@pytest.mark.eager_calls
+@pytest.mark.parametrize(
+    "direction", [keep_in_attribute_list, keep_in_parameter, keep_in_deque, count_in_attribute]
+)
+def test_a_step_that_no_program_holds_leaves_nothing_of_its_capture(direction):
+    """The call in eager mode starts from the state of before the capture, which holds no fake tensor."""
+
+    class Keeps(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {"lr": 0.1})
+            self.history, self.counts = [], {}
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for index, parameter in enumerate(group["params"]):
+                    parameter.add_(direction(self, index, parameter), alpha=-group["lr"])
+
+    def losses(in_graph):
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        optimizer = Keeps(model.parameters())
+
+        def build(x):
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        class Trains(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, x):
+                return build(x)
+
+        def eager(x):
+            optimizer.zero_grad()
+            loss = build(x)
+            optimizer.step()
+            return loss
+
+        step = Trains() if in_graph else eager
+        return [step(torch.full((3, 2), float(i))).item() for i in range(6)], [*map(type, optimizer.history)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert losses(True) == losses(False)

@@ -79,6 +79,8 @@ class PythonGuards:
         self.guards += other.guards
         self.pinned = {*self.pinned, *other.pinned}
         self.unfollowed = [*self.unfollowed, *other.unfollowed]
+        undo_first, undo_last = other.undo_writes, self.undo_writes
+        self.undo_writes = lambda: (undo_first(), undo_last())[1]
         if other.serves_one_call and not self.serves_one_call:
             self.serves_one_call, self.changed, self.change = True, other.changed, other.change
 

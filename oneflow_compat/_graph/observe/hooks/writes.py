@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import array
 import collections
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,15 @@ class Write:
         if is_a(self.owner, dict):
             return any(not is_followed(id(self.owner), key) for key in _changed_keys(self.before, now))
         return not _is_same(self.before, now)
+
+    def counts(self, counted: Collection[tuple[int, Any]]) -> bool:
+        """Whether build() only counted here. `counted`: (id(owner), key) of the counters.
+
+        A list with a counter has no other writes, and a dict may have some.
+        """
+        if self.key is not None:
+            return (id(self.owner), None if self.key is CELL else self.key) in counted
+        return not is_a(self.owner, dict) and any(owner == id(self.owner) for owner, _ in counted)
 
     def settled(self, is_followed: Callable[[int, Any], bool] = lambda owner, key: False) -> Write:
         """Return the write with the keys that it changed, because others may change later."""

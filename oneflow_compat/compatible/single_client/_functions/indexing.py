@@ -32,6 +32,9 @@ def gather(
     ):
         axis = batch_dims = indices.dim() - 1
     if batch_dims == 0:
+        trace = _context.trace()
+        if trace is not None and axis == 0:
+            trace.note_rows(params, indices)
         flat = torch.index_select(params, axis, indices.reshape(-1).long())
         return flat.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :])
     if batch_dims > axis or batch_dims > indices.dim():

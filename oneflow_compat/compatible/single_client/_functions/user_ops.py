@@ -5,6 +5,7 @@ The table maps a type to function(inputs, attrs).
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from ...._errors import unsupported
 from ...._kernels.raw import split_like
 from ...._tables.legacy.math import MATH
 from .. import math
+from .._jobs import context as _context
 from . import array as _array
 from . import indexing as _indexing
 from . import math as _math
@@ -217,7 +219,7 @@ class builtin_op:
     """
 
     def __init__(self, op_type_name: str, op_name: str | None = None) -> None:
-        self._type, self._name, self._inputs, self._attrs = op_type_name, op_name, [], {}
+        self._type, self.op_name, self._inputs, self._attrs = op_type_name, op_name, [], {}
 
     def Input(self, input_name: str, num: int = 1) -> builtin_op:
         self._inputs.append((input_name, num))
@@ -308,9 +310,10 @@ class _UserOp:
         return self
 
     def Build(self) -> _UserOp:
+        """The operator, which keeps its results. The builder may be used again."""
         if self._type is None:
             raise ValueError(f"user op {self.op_name}: name the operator with .Op(type)")
-        return self
+        return copy.copy(self)
 
     def __call__(self, *blobs: torch.Tensor) -> Any:
         declared = sum(self._sizes.values())
@@ -320,12 +323,26 @@ class _UserOp:
             )
         rest = iter(blobs)
         self._inputs = {name: list(itertools.islice(rest, size)) for name, size in self._sizes.items()}
-        return run(self._type or self.op_name, self._inputs, self._attrs)
+        results = self.InferAndTryRun().RemoteBlobList()
+        return results[0] if len(results) == 1 else tuple(results)
 
-    def InferAndTryRun(self) -> _UserOp | None:
-        result = run(self._type, self._inputs, self._attrs)
-        self._results = list(result) if isinstance(result, (list, tuple)) else [result]
+    def InferAndTryRun(self) -> _UserOp:
+        result = run(self._type or self.op_name, self._inputs, self._attrs)
+        self._results = self._named(list(result) if isinstance(result, (list, tuple)) else [result])
         return self
+
+    def _named(self, results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Give the results the names of OneFlow inside a job: "<namespaces><operator>/<output>_<index>"."""
+        trace = _context.trace()
+        if trace is None:
+            return list(results)
+        names = [f"{name}_{i}" for name, size in self._outputs.items() for i in range(size)]
+        names += [f"out_{i}" for i in range(len(names), len(results))]
+        prefix = "-".join([*_context.all_open("namespace"), self.op_name])
+        inputs = [blob for blobs in self._inputs.values() for blob in blobs]
+        # an operator such as "identity" hands out its input, which has a name already
+        fresh = [x.view_as(x) if any(x is blob for blob in inputs) else x for x in results]
+        return [trace.set_name(x, f"{prefix}/{name}") for x, name in zip(fresh, names)]
 
     def RemoteBlobList(self) -> list[torch.Tensor]:
         return self._results
@@ -336,9 +353,18 @@ class _UserOp:
         return self._results[0]
 
 
+class _ModuleUserOp(_UserOp):
+    """The builder of a module, which outlives the jobs: it hands its blobs over to what it builds."""
+
+    def Build(self) -> _UserOp:
+        operator = super().Build()
+        self._inputs = {}
+        return operator
+
+
 def user_op_module_builder(op_type_name: str) -> _UserOp:
     """The builder of `user_op_builder` under the name of the operator."""
-    return _UserOp(op_type_name).Op(op_type_name)
+    return _ModuleUserOp(op_type_name).Op(op_type_name)
 
 
 consistent_user_op_builder = user_op_builder

@@ -218,7 +218,7 @@ class Job:
 
         definition = GraphDefinition(
             build,
-            tensors=lambda: {n: v.tensor for n, v in self.session.variables.items()},
+            tensors=self._tensors,
             name=self.name,
         )
         engine = Engine(definition, options)
@@ -227,6 +227,13 @@ class Job:
         compiled.program = engine.compile(*values)
         compiled.run = lambda values: engine(*values)
         self.has_update = bool(compiled.trace.updates)
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors that outlive the calls, by name."""
+        tensors = {name: variable.tensor for name, variable in self.session.variables.items()}
+        for (job, name, size), stale in self.session.stale_values.items():
+            tensors[f"{name}-stale-{size}-{job}"] = stale.values
+        return tensors
 
     def _eager(self, compiled: _Compiled) -> None:
         compiled.eager = True

@@ -76,6 +76,7 @@ class Session:
         self.jobs = {}
         self.variables: dict[str, Variable] = {}
         self.modules = {}  # find_or_create_module
+        self.stale_values: dict[Any, Any] = {}  # (job, variable, buffer size) -> StaleValues
         self.settings = {}
         self.eager = False
         self.lock = threading.RLock()
@@ -120,6 +121,12 @@ class Session:
             else:
                 with torch.no_grad():
                     self.variables[name].tensor.copy_(torch.from_numpy(array))
+        self.forget_stale_values()
+
+    def forget_stale_values(self) -> None:
+        """Fill the old values of variables anew before the next call."""
+        for stale in self.stale_values.values():
+            stale.is_filled = False
 
     def _takes(self, name: str, value: Any, ignore_mismatch: bool) -> bool:
         """Whether there is a variable of this name and shape."""

@@ -41,6 +41,8 @@ class Trace:
         self.host_values = {}  # id(tensor) -> function giving its host value
         self.readers = {}  # key in job.pipeline -> HostBlob
         self.parts = {}  # results of unpack and repeat
+        self.rows_read: list[tuple[torch.Tensor, torch.Tensor]] = []  # (variable, rows) of each gather
+        self.stale: dict[Any, Any] = {}  # (job, variable, buffer size) -> old value
 
     def forget_new_variables(self) -> None:
         """Remove the variables of a failed definition, which would only hinder the next attempt."""
@@ -75,6 +77,16 @@ class Trace:
             self.device = tensors[0].device
             self.moves = self.device.type != "cpu"
 
+    def note_rows(self, params: torch.Tensor, rows: torch.Tensor) -> None:
+        """Remember which rows a gather reads of a variable, or of a variable times a number."""
+        node: Any = None if params.is_leaf else params.grad_fn
+        while node is not None and type(node).__name__ == "MulBackward0":
+            [*operands] = [source for source, _ in node.next_functions if source is not None]
+            node = operands[0] if len(operands) == 1 else None
+        variable = params if params.is_leaf else getattr(node, "variable", None)
+        if variable is not None:
+            self.rows_read.append((variable, rows.reshape(-1).long()))
+
     # -- the end of the body ----------------------------------------------------
     def finish(self, out: dict[str, Any] | torch.Tensor | Sequence[Any] | None) -> list[torch.Tensor]:
         """Append gradients, updates and assignments; the flat list of everything that leaves the job."""
@@ -98,9 +110,10 @@ class Trace:
 
     def _forget_symbols(self) -> None:
         """Symbolic tensors die with the capture: keep names only."""
-        self.named = dict.fromkeys(self.named)
+        self.named, self.stale = dict.fromkeys(self.named), dict.fromkeys(self.stale)
         self.names = {}
         self.watches, self.diffs, self.assignments, self.losses, self.parts = [], [], [], [], {}
+        self.rows_read = []
         for update in self.updates:
             update.lr_blob = update.lr_blob is not None or None
 
@@ -109,6 +122,8 @@ class Trace:
         """Put this step's learning rates and the next batch of the readers into their tensors."""
         for update in self.updates:
             update.set_scalars(step)
+        for key in self.stale:
+            self.session.stale_values[key].fill()
         if self.feeds:
             if not self.feeds[0].fresh:
                 self.tick += 1

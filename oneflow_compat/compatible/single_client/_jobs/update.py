@@ -66,7 +66,8 @@ class Update:
         values = self.scalars[key]
         if self.lr_blob is not None:
             lr = self.lr_blob.detach().reshape(()).to(tensor.dtype)
-            return [values[0] * lr, *values[1:]]
+            rates = self.optimizer.rates
+            return [*(value * lr for value in values[:rates]), *values[rates:]]
         return values
 
     def slot(self, variable: Any, name: str, like: torch.Tensor | None = None) -> torch.Tensor:
@@ -218,8 +219,8 @@ def _update_group(
         ready = optimizer.grad_clipping.clip(ready)
     sparse = trace.job.config.sparse_rows()
     for (v, _), g in zip(present, ready):
-        by_rows = optimizer.lazy or v.name in sparse
-        _update_variable(update, v, g, by_rows, finite)
+        by_rows = (optimizer.lazy or v.name in sparse) and g.dim() > 0
+        _update_variable(update, v, g, _touched_rows(trace, v, g) if by_rows else None, finite)
 
 
 def _final_gradient(
@@ -235,23 +236,34 @@ def _final_gradient(
     return gradient
 
 
+def _touched_rows(trace: Any, variable: Any, gradient: torch.Tensor) -> torch.Tensor:
+    """Whether each row of a variable was read by a gather, or has a gradient that is not zero."""
+    touched = (gradient != 0).reshape(gradient.shape[0], -1).any(1)
+    for tensor, rows in trace.rows_read:
+        if tensor is variable.tensor:
+            touched = touched.index_fill(0, rows, True)
+    return touched.reshape(-1, *[1] * (gradient.dim() - 1))
+
+
 def _update_variable(
-    update: Update, variable: Any, gradient: torch.Tensor, by_rows: bool, finite: torch.Tensor | None
+    update: Update,
+    variable: Any,
+    gradient: torch.Tensor,
+    touched: torch.Tensor | None,
+    finite: torch.Tensor | None,
 ) -> None:
     """Append the update of one variable.
 
-    by_rows: rows whose gradient is zero keep their value and state.
+    touched: the rows that change with their state. None: all of them.
     finite: a tensor; where it is false, nothing changes. None: always update.
     """
     optimizer, parameter = update.optimizer, variable.tensor
     slots = optimizer.make_slots(update, variable)
     written = (parameter, *slots)
-    before = [t.clone() for t in written] if by_rows or finite is not None else None
+    before = [t.clone() for t in written] if touched is not None or finite is not None else []
     scalars = update.scalars_for(parameter)
     optimizer.update(parameter, gradient, slots, scalars, optimizer.decay_of(variable.name))
-    if by_rows and parameter.dim():
-        touched = (gradient != 0).reshape(gradient.shape[0], -1).any(1)
-        touched = touched.reshape(-1, *[1] * (gradient.dim() - 1))
+    if touched is not None:
         for t, old in zip(written, before):
             if t.shape == parameter.shape:
                 t.copy_(torch.where(touched, t, old))

@@ -11,6 +11,7 @@ from .._functions.orders import takes_older_orders
 from . import context as _context
 from . import devices as _devices
 from . import session as _session
+from .stale_values import ssp_buffer_size, stale_value
 from .update import outside_capture
 
 
@@ -44,7 +45,7 @@ def api_get_variable(
                 " give it another name or pass reuse=True"
             )
         _check(trace.created_by[full], full, shape, dtype)
-        return trace.variables[full]
+        return _value(trace, full)
     variable = trace.session.variables.get(full)
     if variable is None:
         variable = _make(
@@ -70,7 +71,13 @@ def api_get_variable(
     trace.created_by[full] = variable
     trace.variables[full] = tensor
     trace.set_name(tensor, f"{full}/out")
-    return tensor
+    return _value(trace, full)
+
+
+def _value(trace: Any, full: str) -> torch.Tensor:
+    """What a job computes with: the variable, or with `enable_ssp` an old value of a trained one."""
+    tensor: torch.Tensor = trace.variables[full]
+    return stale_value(trace, full, ssp_buffer_size(trace)) if tensor.requires_grad else tensor
 
 
 def _make(

@@ -13,6 +13,7 @@ from .._functions.indexing import slice_update, slice_v2
 from .._jobs import context as _context
 from .._jobs import session as _session
 from .._jobs.context import scope as _open
+from .._jobs.stale_values import stale_value
 from .._jobs.variables import assign
 from ..scope import namespace
 
@@ -75,11 +76,17 @@ def square_sum(x: torch.Tensor, name: str | None = None) -> torch.Tensor:
 def ssp_variable_proxy(
     var: torch.Tensor, buffer_size: int = 1, name: str | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """(variable to update, value to compute with).
+    """(variable to update, value to compute with): the value is `buffer_size - 1` updates old.
 
-    Without a pipeline nothing is stale: both are the variable.
+    The first `buffer_size` calls compute with the variable's first value.
     """
-    return var, var
+    trace = _context.require_trace("flow.experimental.ssp_variable_proxy")
+    names = [full for full, tensor in trace.variables.items() if tensor is var]
+    if not names:
+        raise ValueError(
+            "ssp_variable_proxy: the first argument must be what flow.get_variable returned in this job"
+        )
+    return var, stale_value(trace, names[0], buffer_size)
 
 
 def broadcast_maximum(a: torch.Tensor, b: torch.Tensor, name: str | None = None) -> Any:
@@ -211,8 +218,6 @@ def PrependOpNamePrefixIfNeed(op_conf: Any) -> None:
 
 _IGNORED_SETTINGS = {
     "pipeline_stage_id_hint": "no pipeline on one device",
-    "ssp_num_stages": "no pipeline on one device",
-    "ssp_stage_id": "no pipeline on one device",
     "quantization_aware_training": "fake quantization is written out with flow.quantization.*",
     "checkpointing": "activations are kept; use nn.Graph's activation checkpointing to save memory",
 }
@@ -221,13 +226,13 @@ _IGNORED_SETTINGS = {
 def scope_config(**kwargs: Any) -> Any:
     """Settings of the enclosed part.
 
-    All of them are ignored, for the reasons in `_IGNORED_SETTINGS`; unknown ones are an error.
+    The stages of a pipeline (`ssp_num_stages`, `ssp_stage_id`) apply to jobs with `enable_ssp`. The settings
+    in `_IGNORED_SETTINGS` are ignored, for the reasons given there; unknown ones are an error.
     """
+    known = ("ssp_num_stages", "ssp_stage_id", *_IGNORED_SETTINGS)
     for name in kwargs:
-        if name not in _IGNORED_SETTINGS:
-            raise ValueError(
-                f"scope.config: unknown setting {name!r}; there are {', '.join(_IGNORED_SETTINGS)}"
-            )
+        if name not in known:
+            raise ValueError(f"scope.config: unknown setting {name!r}; there are {', '.join(known)}")
     return _open("config", kwargs)
 
 

@@ -31,6 +31,7 @@ class Optimizer:
     """
 
     lazy = False
+    rates = 1  # how many of `numbers`, from the first, are proportional to the learning rate
     slot_names: tuple[Any, ...] = ()
 
     def __init__(

@@ -9,8 +9,9 @@ import torch
 
 from .._jobs.context import require_trace
 from . import grad_clipping
-from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, LazyAdam, RMSProp
+from ._rules import LAMB, LARS, SGD, SGDW, RMSProp
 from ._schedulers import from_conf
+from .up_to_0_4 import Adam, AdamW, LazyAdam  # the versions that programs with a conf were written for
 
 _COMMON = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")
 

@@ -88,6 +88,7 @@ class Adam(Optimizer):
     """
 
     slot_names = ("m", "v")
+    rates = 2
 
     def __init__(
         self,
