@@ -242,7 +242,7 @@ from oneflow.compatible.single_client import experimental as experimental
 from oneflow.compatible.single_client import image as image
 from oneflow.compatible.single_client import keras as keras
 from oneflow.compatible.single_client import layers as layers
-from oneflow.compatible.single_client import optimizer as optimizer
+from oneflow.compatible.single_client.optimizer import up_to_0_4 as optimizer
 from oneflow.compatible.single_client import regularizers as regularizers
 from oneflow.compatible.single_client import scope as scope
 from oneflow.compatible.single_client import train as train
@@ -460,6 +460,7 @@ class builtin_op:
     operator's results. Attributes are set by Attr(name, value) or by keyword. An operator that is in no table
     raises NotImplementedError (difference legacy-user-ops).
     """
+    op_name: Any
     def __init__(self, op_type_name: str, op_name: str | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
@@ -1251,6 +1252,7 @@ class stateful_op:
     operator's results. Attributes are set by Attr(name, value) or by keyword. An operator that is in no table
     raises NotImplementedError (difference legacy-user-ops).
     """
+    op_name: Any
     def __init__(self, op_type_name: str, op_name: str | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
