@@ -87,6 +87,9 @@ class EagerCalls:
 
     def take_this_call(self) -> bool:
         """Whether a call without a program runs in eager mode before a capture is tried again."""
+        if self.definition.steps_in_build and several() and not self.config.strict:
+            self._tell("a compiled step has a program on one rank only")
+            return True
         if not self._skipped or not self.are_possible():
             return False
         self._skipped -= 1

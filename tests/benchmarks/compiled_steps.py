@@ -1,0 +1,124 @@
+"""Measure flow.compile_step: training steps as users write them, against eager mode and torch.compile.
+
+    OMP_NUM_THREADS=1 python tests/benchmarks/compiled_steps.py
+    OMP_NUM_THREADS=1 python tests/benchmarks/compiled_steps.py --steps mlp,gan --calls 300
+
+The sides run in turns in one process, and each figure is the ratio of medians: how many times as fast as eager mode.
+Each side has its own models from one seed. `loss.item()` is appended to a list in every step.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import oneflow as flow
+
+
+def mlp():
+    layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(64, 10))
+    optimizer, losses = torch.optim.AdamW(model.parameters(), 1e-3), []
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+
+    return step, (torch.randn(32, 64), torch.randint(0, 10, (32,)))
+
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(64, 64))
+    optimizer, losses = torch.optim.AdamW(model.parameters(), 1e-3), []
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), x)
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        losses.append(loss.item())
+
+    return step, (torch.randn(4, 16, 64),)
+
+
+def gan():
+    generator = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 32))
+    critic = nn.Sequential(nn.Linear(32, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
+    optimizer_g = torch.optim.Adam(generator.parameters(), 1e-3)
+    optimizer_d = torch.optim.Adam(critic.parameters(), 1e-3)
+    losses = []
+
+    def step(real):
+        ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
+        fake = generator(torch.randn(len(real), 16))
+        optimizer_d.zero_grad()
+        loss_d = F.binary_cross_entropy_with_logits(critic(real), ones)
+        loss_d = loss_d + F.binary_cross_entropy_with_logits(critic(fake.detach()), zeros)
+        loss_d.backward()
+        optimizer_d.step()
+        optimizer_g.zero_grad()
+        loss_g = F.binary_cross_entropy_with_logits(critic(fake), ones)
+        loss_g.backward()
+        optimizer_g.step()
+        losses.append((loss_d.item(), loss_g.item()))
+
+    return step, (torch.randn(32, 32),)
+
+
+STEPS = {"mlp": mlp, "transformer": transformer, "gan": gan}
+SIDES = {
+    "eager": lambda step: step,
+    "aten": lambda step: flow.compile_step(step, backend="aten", strict=True),
+    "inductor": lambda step: flow.compile_step(step, backend="inductor", strict=True),
+    "torch.compile": torch.compile,
+}
+
+
+def measured(make, calls):
+    """Return {side: median seconds of a call}."""
+    sides = {}
+    for name, compile_ in SIDES.items():
+        torch.manual_seed(0)
+        step, arguments = make()
+        sides[name] = compile_(step), arguments
+        for _ in range(5):
+            sides[name][0](*arguments)
+    seconds = {name: [] for name in sides}
+    for _ in range(calls):
+        for name, (step, arguments) in sides.items():
+            start = time.perf_counter()
+            step(*arguments)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", default=",".join(STEPS))
+    parser.add_argument("--calls", type=int, default=300)
+    args = parser.parse_args()
+    print(f"{torch.get_num_threads()} thread, torch {torch.__version__}")
+    for name in args.steps.split(","):
+        medians = measured(STEPS[name], args.calls)
+        ratios = "  ".join(
+            f"{side} {medians['eager'] / seconds:.2f}x"
+            for side, seconds in medians.items()
+            if side != "eager"
+        )
+        print(f"{name}: eager {medians['eager'] * 1e3:.2f} ms  {ratios}")
+
+
+if __name__ == "__main__":
+    main()
