@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
+from collections import OrderedDict
 from types import MethodType
 from typing import TYPE_CHECKING, Any, overload
 
+import torch
+
 from ... import _graph
 from ..._errors import StateError
-from ..._graph import Config
+from ..._graph import Config, capturing
 from .found_state import found_modules, found_tensors
 from .graph import Graph
 
@@ -16,6 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._graph.engine import Engine
+
+
+_OBJECTS = (
+    torch.nn.Module,
+    torch.optim.Optimizer,
+    torch.optim.lr_scheduler.LRScheduler,
+    torch.amp.GradScaler,
+)
+_MOST_OBJECTS = 8  # combinations of such arguments, each with programs of its own
 
 
 class StepGraph(Graph):
@@ -28,10 +41,11 @@ class StepGraph(Graph):
 
     def _new_engine(self, options: Config) -> Engine:
         step = self.build
+        refers_to = getattr(step, "refers_to", step)
         definition = _graph.GraphDefinition(
             step,
-            modules=lambda: found_modules(step),
-            tensors=lambda: found_tensors(step),
+            modules=lambda: found_modules(refers_to),
+            tensors=lambda: found_tensors(refers_to),
             optimizers=[],
             name=getattr(step, "__name__", None) or type(step).__name__,
             owner=getattr(step, "__self__", None),
@@ -45,6 +59,15 @@ class StepGraph(Graph):
             "add_optimizer was called for the graph of a compiled step, which steps its optimizers itself;"
             " call optimizer.step() in the step"
         )
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Raise StateError: a file has no place for the optimizers and gradients of the step."""
+        raise StateError(
+            "save or export was called for the graph of a compiled step, which works on the optimizers and"
+            " gradients of this process; save the modules, or write the step as a class derived from nn.Graph"
+        )
+
+    export = save
 
     def set_grad_scaler(self, grad_scaler: Any = None) -> None:
         """Raise StateError: the step itself scales its loss."""
@@ -65,19 +88,49 @@ class CompiledStep:
             raise TypeError(f"compile_step takes a function, found {type(step).__name__} {step!r}")
         self.step, self._options = step, options
         self._graph: StepGraph | None = None
+        # ids of modules, optimizers and the like among the arguments -> the step with these
+        self._of_objects: OrderedDict[tuple[Any, ...], CompiledStep] = OrderedDict()
         functools.update_wrapper(self, step, updated=())
 
     @property
     def graph(self) -> StepGraph:
-        """The graph, with `config`, `explain()` and `program`."""
+        """The graph, with `config`, `explain()` and `program`.
+
+        If modules or optimizers are arguments, that of the latest ones.
+        """
+        if self._of_objects:
+            return next(reversed(self._of_objects.values())).graph
         if self._graph is None:
-            self._graph = StepGraph(self.step)
-            _set_options(self._graph, self._options)
+            self._graph = self._new_graph()
         return self._graph
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if capturing():
+            return self.step(*args, **kwargs)
+        if any(isinstance(value, _OBJECTS) for value in (args if not kwargs else (*args, *kwargs.values()))):
+            return self._with_objects(args, kwargs)
         graph = self._graph
-        return (self.graph if graph is None else graph)(*args, **kwargs)
+        if graph is None:
+            graph = self._graph = self._new_graph()
+        return graph(*args, **kwargs)
+
+    def _new_graph(self) -> StepGraph:
+        graph = StepGraph(self.step)
+        _set_options(graph, self._options)
+        return graph
+
+    def _with_objects(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the graph of these modules, optimizers, schedules and scalers, with the other arguments."""
+        objects = {k: v for k, v in (*enumerate(args), *kwargs.items()) if isinstance(v, _OBJECTS)}
+        key = (len(args), *((name, id(value)) for name, value in objects.items()))
+        step = self._of_objects.get(key)
+        if step is None:
+            step = self._of_objects[key] = CompiledStep(_given(self.step, objects), self._options)
+        self._of_objects.move_to_end(key)
+        while len(self._of_objects) > _MOST_OBJECTS:
+            self._of_objects.popitem(last=False)
+        others = (value for position, value in enumerate(args) if position not in objects)
+        return step(*others, **{name: value for name, value in kwargs.items() if name not in objects})
 
     def __get__(self, instance: Any, owner: type | None = None) -> CompiledStep:
         if instance is None:
@@ -90,6 +143,30 @@ class CompiledStep:
         if isinstance(self.step, MethodType):
             return getattr, (self.step.__self__, self.step.__name__)
         return CompiledStep, (self.step, self._options)
+
+
+def _given(step: Callable[..., Any], objects: dict[Any, Any]) -> Callable[..., Any]:
+    """Return the step with some of its arguments, by position or name."""
+    positions = {key for key in objects if isinstance(key, int)}
+    named = {key: value for key, value in objects.items() if key not in positions}
+
+    def given(*others: Any, **kwargs: Any) -> Any:
+        rest = iter(others)
+        count = len(others) + len(positions)
+        args = [objects[i] if i in positions else next(rest) for i in range(count)]
+        return step(*args, **named, **kwargs)
+
+    functools.update_wrapper(given, step)
+    try:
+        parameters = dict(inspect.signature(step).parameters)
+    except (TypeError, ValueError):  # a function written in C
+        parameters = {}
+    names = dict(enumerate(parameters))
+    by_name = {names.get(key, f"arg{key}") if key in positions else key: v for key, v in objects.items()}
+    others = [parameter for name, parameter in parameters.items() if name not in by_name]
+    given.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    given.refers_to = functools.partial(step, **by_name)  # type: ignore[attr-defined]
+    return given
 
 
 @overload

@@ -82,4 +82,4 @@ def _with_elements(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if type(value) in (list, tuple):
         yield from ((f"{name}_{i}", element) for i, element in enumerate(value))
     elif type(value) is dict:
-        yield from ((f"{name}_{key}", element) for key, element in value.items() if isinstance(key, str))
+        yield from ((f"{name}_{key}", element) for key, element in value.items())

@@ -223,3 +223,57 @@ def test_a_wrong_option_or_step_is_an_error_at_once():
         step.graph.add_optimizer(torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1))
     with pytest.raises(RuntimeError, match="scales its loss itself"):
         step.graph.set_grad_scaler(torch.amp.GradScaler("cpu"))
+    with pytest.raises(RuntimeError, match="save or export was called for the graph of a compiled step"):
+        step.graph.save("graph")
+
+
+def train(model, optimizer, x, scheduler=None):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    if scheduler is not None:
+        scheduler.step()
+    return loss.item()
+
+
+def test_models_optimizers_and_schedules_may_be_arguments():
+    def make():
+        model = programs.mlp()
+        optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+        return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+    step = flow.compile_step(train, backend="aten", strict=True)
+    for seed in range(2):  # two models
+        torch.manual_seed(seed)
+        model, optimizer, scheduler = make()
+        torch.manual_seed(seed)
+        twin, its_optimizer, its_scheduler = make()
+        for n in (5, 3, 7, 2, 5):  # sizes of batches
+            x = torch.randn(n, 4)
+            expected = train(model, optimizer, x, scheduler=scheduler)
+            assert step(twin, its_optimizer, x, scheduler=its_scheduler) == expected
+        assert list(differences([*model.parameters()], [*twin.parameters()])) == []
+        assert len(step.graph._engine.programs) == 2
+    assert "x [5, 4]" in step.graph.explain()
+
+
+def test_a_compiled_step_inside_a_step_or_a_graph_is_part_of_its_program():
+    double = flow.compile_step(lambda x: x * 2, strict=True)
+    outer = flow.compile_step(lambda x: double(x) + 1, strict=True)
+
+    class Adds(flow.nn.Graph):
+        def build(self, x):
+            return double(x) + 1
+
+    assert outer(torch.ones(2)).tolist() == Adds()(torch.ones(2)).tolist() == [3, 3]
+
+
+def test_an_inference_function_is_a_program_without_gradients():
+    model = programs.mlp()
+    step = flow.compile_step(lambda x: model(x), backend="aten", strict=True)
+    x = torch.randn(5, 4)
+    with torch.no_grad():
+        assert torch.equal(step(x), model(x))
+    with pytest.raises(RuntimeError, match="returns a tensor whose backward"):
+        step(x)
