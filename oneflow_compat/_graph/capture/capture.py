@@ -286,6 +286,7 @@ class Capture:
         kept += [leaf for store in self.python_values.stores for leaf in store.leaves]
         refuse_open_histories(inputs, (*results.leaves, *kept), self.consumed)
         self.python_values.stores.clear()
+        self.steps.refuse_changes()
         if self.update is not None:
             refuse_foreign_state(self.state, self.aside)
             self._adopt_new_state(self.update)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfCall) -> Results:
     """Call build(), with what its optimizers, schedules and scalers do recorded."""
     update, steps = capture.update, capture.steps
-    steps.options = capture.options
+    steps.options, steps.assigned = capture.options, capture.reads.reads.assigned
     if update is not None:
         leave_out_state(capture.reads.reads, (optimizer for optimizer, _ in update.state.optimizers))
     with gradients.observed(), steps.recorded(), ScalersOfBuild(update).recorded():

@@ -344,7 +344,63 @@ def with_helpers():
     return StepProgram(step, rows, [model], [optimizer])
 
 
+def frozen_critic():
+    generator, critic = mlp(4, 4), mlp(4, 1)
+    optimizer_g = torch.optim.Adam(generator.parameters(), 1e-3)
+    optimizer_d = torch.optim.Adam(critic.parameters(), 1e-3)
+
+    def step(real):
+        critic.requires_grad_(True)
+        fake = generator(real)
+        optimizer_d.zero_grad()
+        loss_d = critic(fake.detach()).mean() - critic(real).mean()
+        loss_d.backward()
+        optimizer_d.step()
+        critic.requires_grad_(False)
+        optimizer_g.zero_grad()
+        loss_g = -critic(fake).mean()
+        loss_g.backward()
+        optimizer_g.step()
+        return loss_d, loss_g
+
+    return StepProgram(step, rows, [generator, critic], [optimizer_g, optimizer_d])
+
+
+def gradients_of_a_model_elsewhere():
+    class Holder:
+        model = mlp()
+
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss, [p.grad is None for p in Holder.model.parameters()]
+
+    return StepProgram(step, rows, [model], [optimizer])
+
+
+def fused():
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1, fused=True)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return StepProgram(step, rows, [model], [optimizer])
+
+
 IN_PROGRAMS = [
+    frozen_critic,
+    gradients_of_a_model_elsewhere,
+    fused,
     usual,
     gan,
     gradients_summed,
@@ -445,7 +501,77 @@ def gradient_of_argument():
     return StepProgram(step, lambda i: (torch.randn(5, 4, requires_grad=True),), [model])
 
 
+def rate_set_in_step():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x, rate):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return StepProgram(step, lambda i: (*rows(i), 0.1 / (i + 1)), [model], [optimizer])
+
+
+def rate_read_and_set():
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"] * 0.9
+        optimizer.step()
+        return loss
+
+    return StepProgram(step, rows, [model], [optimizer])
+
+
+def state_dropped():
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.state.clear()
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return StepProgram(step, rows, [model], [optimizer])
+
+
+def model_elsewhere_cleared():
+    class Holder:
+        model = mlp()
+
+    for p in Holder.model.parameters():
+        p.grad = torch.ones_like(p)
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        Holder.model.zero_grad()
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return StepProgram(step, rows, [model, Holder.model], [optimizer])
+
+
 IN_EAGER_MODE = [
+    rate_set_in_step,
+    rate_read_and_set,
+    state_dropped,
+    model_elsewhere_cleared,
     lbfgs,
     forward_only,
     metric_of_plateau,

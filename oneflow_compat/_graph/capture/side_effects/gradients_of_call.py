@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
 from ...._active import capturing
@@ -84,7 +85,7 @@ class GradientsOfCall:
         """Give a tensor that the capture meets a symbolic gradient in the place of its own."""
         if not tensor.is_leaf or id(tensor) in self._entries:
             return
-        entry = self._entries[id(tensor)] = _Entry(tensor, tensor.grad)
+        entry = self._entries[id(tensor)] = _Entry(tensor, _grad_of(tensor))
         if entry.before is not None:
             if entry.before.layout is not torch.strided:
                 raise CaptureError(
@@ -92,7 +93,7 @@ class GradientsOfCall:
                     "Call zero_grad() before the step.",
                 )
             entry.twin = self._recorder.lift(entry.before)[1]
-            tensor.grad = entry.twin
+            _GRAD.__set__(tensor, entry.twin)
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
@@ -102,14 +103,14 @@ class GradientsOfCall:
         """
 
         def get(tensor: torch.Tensor) -> Any:
-            entry = self._entries.get(id(tensor))
-            if entry is not None and not (entry.is_set or self._clears) and capturing():
+            entry = self._met(tensor)
+            if entry is not None and not (entry.is_set or self._clears):
                 entry.is_read = True
             return _grad_of(tensor)
 
         def put(tensor: torch.Tensor, value: Any) -> None:
-            entry = self._entries.get(id(tensor))
-            if entry is not None and not (entry.is_read or entry.is_set) and capturing():
+            entry = self._met(tensor)
+            if entry is not None and not (entry.is_read or entry.is_set):
                 entry.is_set = self._is_as_before(entry)
                 entry.is_read = not entry.is_set
             _GRAD.__set__(tensor, value)
@@ -124,6 +125,14 @@ class GradientsOfCall:
             patched(torch.nn.Module, "zero_grad", self._clearing(torch.nn.Module.parameters)),
         ):
             yield
+
+    def _met(self, tensor: torch.Tensor) -> _Entry | None:
+        """Return the entry of a real leaf tensor, which build() may meet here for the first time."""
+        if not capturing():
+            return None
+        if id(tensor) not in self._entries and type(tensor) is not FakeTensor:
+            self.hide(tensor)
+        return self._entries.get(id(tensor))
 
     def _clearing(self, parameters: Callable[[Any], Iterable[torch.Tensor]]) -> Callable[..., Any]:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:

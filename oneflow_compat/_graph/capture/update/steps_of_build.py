@@ -36,6 +36,7 @@ class StepsOfBuild:
     def __init__(self, update: Update | None) -> None:
         self._update = update
         self.options: OptionReads | None = None  # once build() runs
+        self.assigned: set[Any] = set()  # (id(container), key) that build() has assigned so far
         self.schedulers: list[Any] = []  # in the order of their steps
         self._rates_moved: list[Optimizer] = []  # whose rates are those of before the step of a schedule
 
@@ -66,11 +67,30 @@ class StepsOfBuild:
                 self.options.hide()
             with update.phase():
                 self._refuse(optimizer)
-            return update.step_in_build(index, optimizer)
+            assigned_before = set(self.assigned)
+            result = update.step_in_build(index, optimizer)
+            self.assigned &= assigned_before  # what step() itself assigns is followed
+            return result
 
         return step
 
+    def refuse_changes(self) -> None:
+        """Raise if build() itself has assigned options, groups or state of an optimizer.
+
+        A run reads them before its first operator.
+        """
+        owners = {owner for owner, _ in self.assigned}
+        for optimizer, states, groups in self._update.snapshots if self._update is not None else ():
+            holders = [optimizer.param_groups, optimizer.state, *optimizer.param_groups]
+            holders += [state for state, _ in states.values()]
+            if not owners.isdisjoint(map(id, holders)) or len(groups) != len(optimizer.param_groups):
+                raise CaptureError(
+                    f"the step itself changes options or state of an optimizer ({type(optimizer).__name__})",
+                    "Change them before the step, or use a schedule.",
+                )
+
     def _refuse(self, optimizer: Optimizer) -> None:
+        self.refuse_changes()
         if any(optimizer is moved for moved in self._rates_moved):
             raise CaptureError(
                 f"the step calls step() of {type(optimizer).__name__} after that of its schedule",
