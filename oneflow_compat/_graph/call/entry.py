@@ -41,6 +41,8 @@ class Entry:
         self.prologue, self.python_guards = self.validity.prologue, self.validity.python_guards
         serves_one_call = captured.guards.serves_one_call
         self.epilogue = Epilogue(captured.program, captured.effects, captured.live, serves_one_call)
+        # another program, which the outcome of a branch may ask for, may use them
+        self._drops_gradients = () if captured.guards.branches else captured.effects.dropped_gradients
         self._has_run = False
         # whether a call has ended when the program has run, so that no signal may come in between
         self._ends_with_run = False
@@ -94,6 +96,8 @@ class Entry:
         if self._ends_with_run:
             return self.epilogue(values, self.run(*values), args, kwargs)
         with held():
+            for tensor in self._drops_gradients:
+                tensor.grad = None
             if not self._has_run:
                 return self._first_run(values, args, kwargs)
             return self.epilogue(values, self.run(*values), args, kwargs)

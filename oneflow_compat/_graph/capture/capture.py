@@ -418,6 +418,7 @@ class Capture:
             schedulers_of_build=tuple(self.steps.schedulers),
             gradients=self.left_gradients.parameters,
             cleared_gradients=self.left_gradients.cleared,
+            dropped_gradients=self.left_gradients.dropped,
             global_results=outputs.global_results,
         )
 

@@ -99,6 +99,8 @@ class Effects:
     schedulers_of_build: tuple[Any, ...] = ()
     gradients: tuple[torch.Tensor, ...] = ()  # tensors that get a new gradient in each run
     cleared_gradients: tuple[torch.Tensor, ...] = ()  # tensors that have none after a run
+    # tensors whose gradient before a run is not used, so that its memory is free during the run
+    dropped_gradients: tuple[torch.Tensor, ...] = ()
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
 

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+import weakref
 
 import pytest
 import step_programs as programs
@@ -277,3 +278,20 @@ def test_an_inference_function_is_a_program_without_gradients():
         assert torch.equal(step(x), model(x))
     with pytest.raises(RuntimeError, match="returns a tensor whose backward"):
         step(x)
+
+
+def test_gradients_of_the_last_call_are_freed_before_the_run():
+    program = programs.several_steps()
+    step = flow.compile_step(program.step, backend="aten", strict=True)
+    step(torch.randn(5, 4))
+    gradients = [weakref.ref(p.grad) for p in program.modules[0].parameters()]
+    entry = step.graph._engine._last
+    alive, run = [], entry.run
+
+    def counting(*values):
+        alive.extend(reference() is not None for reference in gradients)
+        return run(*values)
+
+    entry.run = counting
+    step(torch.randn(5, 4))
+    assert alive == [False] * len(gradients)

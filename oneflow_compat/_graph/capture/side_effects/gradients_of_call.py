@@ -45,11 +45,15 @@ class _Entry:
 
 @dataclass(frozen=True, eq=False)
 class LeftGradients:
-    """What build() leaves: the nodes of new gradients and their parameters, and parameters without any."""
+    """What build() leaves: the nodes of new gradients and their parameters, and parameters without any.
+
+    The gradients that parameters in `dropped` have before the call are used nowhere.
+    """
 
     nodes: tuple[Node, ...] = ()
     parameters: tuple[torch.Tensor, ...] = ()
     cleared: tuple[torch.Tensor, ...] = ()
+    dropped: tuple[torch.Tensor, ...] = ()
 
 
 class GradientsOfCall:
@@ -188,7 +192,8 @@ class GradientsOfCall:
         if without:
             label = "whether a parameter has a gradient before the call"
             self.guards.append(Guard(sources.FLAG, tuple(without), "grad", None, label, None))
-        return LeftGradients(tuple(nodes), tuple(changed), tuple(cleared))
+        dropped = (entry.tensor for entry in self._entries.values() if entry.is_set)
+        return LeftGradients(tuple(nodes), tuple(changed), tuple(cleared), tuple(dropped))
 
     def names(self, state: StateMap) -> dict[int, str]:
         """Return {id of a gradient before the call: name of its parameter}, of those that are inputs."""
