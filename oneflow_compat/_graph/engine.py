@@ -352,7 +352,7 @@ class Engine:
     ) -> Entry:
         """Capture build() for this call, compile the program, and keep it."""
         config = self.config.resolved(self.backend)
-        config = replace(config, ends_capture=may_run_eagerly)
+        config = replace(config, ends_capture=may_run_eagerly or self.definition.steps_in_build)
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
         attempts = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config)

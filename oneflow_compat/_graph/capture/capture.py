@@ -306,6 +306,8 @@ class Capture:
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
         self.python_values.keep_settings(self.settings)
         self._report_unfollowed(self.python_values.unfollowed)
+        if self.config.strict and self.python_values.unrepeated is not None:
+            self._report_unfollowed([self.python_values.unrepeated])
         self.attributes += stored_outside(self.python_values.stores, memories(inputs))
 
     def _finish_step_reads(self) -> None:

@@ -37,7 +37,8 @@ def errors_of_eager_mode(capture: CaptureInterface) -> Iterator[None]:
         raise
     except Exception as error:
         has_numbers = capture.definition.steps_in_build or capture.recorder.numbers
-        if error_of_handler(error) is not None or not (capture.config.ends_capture and has_numbers):
+        runs_eagerly = capture.config.ends_capture and not capture.config.strict and has_numbers
+        if error_of_handler(error) is not None or not runs_eagerly:
             raise
         raise CaptureError(
             f"build() raises {type(error).__name__}: {first_line(error)}",

@@ -248,7 +248,7 @@ class Observer:
             undo, [write.settled() for write in writes], self.reads.caches_before
         )
         if result.unfollowed:
-            site, what = result.unfollowed[0]
+            site, what = result.unrepeated = result.unfollowed[0]
             result.end_for_reason(what, site)
             result.unfollowed = []
 

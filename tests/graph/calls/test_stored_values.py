@@ -290,7 +290,7 @@ def picture(value):
     return type(value).__name__, repr(value)
 
 
-def outcome(make, is_compiled):
+def outcome(make, is_compiled, strict=False):
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -304,7 +304,7 @@ def outcome(make, is_compiled):
         optimizer.step()
         return use(loss)
 
-    run = flow.compile_step(step, backend="aten") if is_compiled else step
+    run = flow.compile_step(step, backend="aten", strict=strict) if is_compiled else step
     pictures = []
     for i in range(6):
         torch.manual_seed(i)
@@ -321,7 +321,7 @@ def test_each_run_stores_its_values(make):
     expected = outcome(make, False)[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        actual, step = outcome(make, True)
+        actual, step = outcome(make, True, strict=True)
     assert actual == expected
     assert len(step.graph._engine.programs) == 1
 
@@ -333,3 +333,16 @@ def test_a_value_that_a_later_call_finds_is_that_of_eager_mode(make):
         warnings.simplefilter("ignore")
         actual = outcome(make, True)[0]
     assert actual == expected
+
+
+@pytest.mark.parametrize("make", [running_total, length_read_after, inserted_in_front, text, smallest])
+def test_a_strict_step_raises_and_stores_nothing(make):
+    boxes = []
+
+    def with_box(box):
+        boxes.append(box)
+        return make(box)
+
+    with pytest.raises(flow._graph.errors.CaptureError):
+        outcome(with_box, True, strict=True)
+    assert boxes[0].a == [] and vars(boxes[0]).get("total", 0.0) == 0.0

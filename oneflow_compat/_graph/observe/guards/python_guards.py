@@ -55,6 +55,7 @@ class PythonGuards:
         self.mode_changed: Callable[..., Any] | None = None
         self.serves_one_call = False  # whether build() filled in what it found empty
         self.undo_writes: Callable[[], None] = _nothing  # takes back what build() changed, until it has run
+        self.unrepeated: tuple[Any, str] | None = None  # (site, what) of a change that no run repeats
         self.stores: list[Any] = []  # what each run puts into containers outside (see hooks/writes.py)
         self.argument_facts: list[Any] = []  # what build() asked of its arguments
         self._free_of: dict[Any, Any] = {}
