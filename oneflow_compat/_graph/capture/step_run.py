@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfCall) -> Results:
     """Call build(), with what its optimizers, schedules and scalers do recorded."""
     update, steps = capture.update, capture.steps
-    steps.options, steps.assigned = capture.options, capture.reads.reads.assigned
+    reads = capture.reads.reads
+    steps.options, steps.assigned, steps.written = capture.options, reads.assigned, reads.written
     if update is not None:
-        leave_out_state(capture.reads.reads, (optimizer for optimizer, _ in update.state.optimizers))
+        leave_out_state(reads, (optimizer for optimizer, _ in update.state.optimizers))
     with gradients.observed(), steps.recorded(), ScalersOfBuild(update).recorded():
         return run_build(capture, flat)
 

@@ -54,7 +54,6 @@ def weights_and_options(change, is_before, is_compiled):
     return history
 
 
-@pytest.mark.xfail(reason="a program drops what the step writes into param_groups")
 @pytest.mark.parametrize(
     "change, is_before",
     [
@@ -70,7 +69,6 @@ def test_an_option_that_the_step_sets(change, is_before):
     assert weights_and_options(change, is_before, is_compiled=True) == expected
 
 
-@pytest.mark.xfail(reason="the first call computes with the new parameter and drops it")
 def test_a_parameter_that_the_step_makes_anew():
     def losses(is_compiled):
         torch.manual_seed(0)

@@ -39,9 +39,16 @@ class _Before:
     """A module, or the object that build() belongs to, as it was before build()."""
 
     owner: Any
+    parameters: dict[Any, Any]
     buffers: dict[Any, Any]
     attributes: dict[str, Any]
     contents: dict[Any, Any]  # attribute -> snapshot of its list or dict
+
+    def assigned_parameter(self) -> Any:
+        """Return the name of a parameter that is another tensor now, or is missing, or new; else None."""
+        old = self.parameters
+        now = dict(self.owner._parameters.items()) if isinstance(self.owner, torch.nn.Module) else {}
+        return next((k for k in {**old, **now} if k not in old or k not in now or old[k] is not now[k]), None)
 
 
 class Snapshot:
@@ -61,8 +68,11 @@ class Snapshot:
             k: v for k, v in owner.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)
         }
         contents = {k: snapshot(v) for k, v in attributes.items() if type(v) in (list, dict)}
-        buffers = owner._buffers if isinstance(owner, torch.nn.Module) else {}
-        self.before[id(owner)] = _Before(owner, dict(buffers.items()), attributes, contents)
+        is_module = isinstance(owner, torch.nn.Module)
+        buffers, parameters = (owner._buffers, owner._parameters) if is_module else ({}, {})
+        self.before[id(owner)] = _Before(
+            owner, dict(parameters.items()), dict(buffers.items()), attributes, contents
+        )
         # the children of a ScriptModule cannot be changed
         if isinstance(owner, torch.nn.Module) and isinstance(owner._modules, dict):
             self.children.append((owner, dict(owner._modules)))
@@ -82,6 +92,9 @@ class Snapshot:
             self._restore_entries(before.owner.__dict__, before.attributes, _INTERNAL, everything)
             if isinstance(before.owner, torch.nn.Module):
                 self._restore_entries(before.owner._buffers, before.buffers, (), everything)
+                if everything and before.assigned_parameter() is not None:
+                    before.owner._parameters.clear()
+                    before.owner._parameters.update(before.parameters)
             for key, contents in before.contents.items():
                 self.has_restored |= put_back(before.attributes[key], contents, everything)
         for owner, children in self.children:
@@ -155,6 +168,7 @@ class ModuleChanges:
         self._registered_memories = self._memories_of_registered_state()
         self._copied_tensors: dict[Any, Any] = {}  # memory -> the tensor that is copied into it
         for before in self.before.values():
+            self._refuse_new_parameter(before)
             self._compare_buffers(before)
             self._compare_attributes(before)
         self._store_created_objects()
@@ -170,6 +184,15 @@ class ModuleChanges:
             parameters = before.owner._parameters.values() if is_module else ()
             memories.update(memory_id(t) for t in (*parameters, *before.buffers.values()) if t is not None)
         return memories
+
+    @staticmethod
+    def _refuse_new_parameter(before: _Before) -> None:
+        name = before.assigned_parameter()
+        if name is not None:
+            raise CaptureError(
+                f"build() assigns the parameter {name!r} of a {type(before.owner).__name__}",
+                "Write into the parameter (copy_), or assign it outside.",
+            )
 
     def _compare_buffers(self, before: Any) -> None:
         if isinstance(before.owner, torch.nn.Module):

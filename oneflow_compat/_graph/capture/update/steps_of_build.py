@@ -37,6 +37,7 @@ class StepsOfBuild:
         self._update = update
         self.options: OptionReads | None = None  # once build() runs
         self.assigned: set[Any] = set()  # (id(container), key) that build() has assigned so far
+        self.written: set[Any] = set()  # (access, id(container), key) that it wrote
         self.schedulers: list[Any] = []  # in the order of their steps
         self._rates_moved: list[Optimizer] = []  # whose rates are those of before the step of a schedule
 
@@ -67,9 +68,10 @@ class StepsOfBuild:
                 self.options.hide()
             with update.phase():
                 self._refuse(optimizer)
-            assigned_before = set(self.assigned)
+            before = set(self.assigned), set(self.written)
             result = update.step_in_build(index, optimizer)
-            self.assigned &= assigned_before  # what step() itself assigns is followed
+            self.assigned &= before[0]  # what step() itself assigns is followed
+            self.written &= before[1]
             return result
 
         return step
@@ -79,7 +81,7 @@ class StepsOfBuild:
 
         A run reads them before its first operator.
         """
-        owners = {owner for owner, _ in self.assigned}
+        owners = {owner for owner, _ in self.assigned} | {owner for _, owner, _ in self.written}
         for optimizer, states, groups in self._update.snapshots if self._update is not None else ():
             holders = [optimizer.param_groups, optimizer.state, *optimizer.param_groups]
             holders += [state for state, _ in states.values()]
