@@ -20,8 +20,7 @@ class Denoiser(nn.Module):
         self.inputs, self.hidden, self.outputs = nn.Linear(2, width), nn.Linear(width, width), nn.Linear(width, 2)
 
     def forward(self, x, t):
-        h = F.silu(self.inputs(x) + self.times(t))
-        return self.outputs(F.silu(self.hidden(h)))
+        return self.outputs(F.silu(self.hidden(F.silu(self.inputs(x) + self.times(t)))))
 
 
 class EMA:
@@ -39,8 +38,8 @@ class EMA:
 
 
 def sample_spiral(count):
-    turn = 3 * torch.rand(count).sqrt() * torch.pi
-    return torch.stack([turn * turn.cos(), turn * turn.sin()], 1) / 6 + 0.02 * torch.randn(count, 2)
+    turn = 9 * torch.rand(count).sqrt()
+    return torch.stack([turn * turn.cos(), turn * turn.sin()], 1) / 6
 
 
 def main(compile_step=flow.compile_step, steps=50):
@@ -52,8 +51,7 @@ def main(compile_step=flow.compile_step, steps=50):
 
     def train_step(x):
         t = torch.randint(0, TIMES, (len(x),))
-        noise = torch.randn_like(x)
-        alpha = alphas_bar[t].unsqueeze(1)
+        noise, alpha = torch.randn_like(x), alphas_bar[t].unsqueeze(1)
         noisy = alpha.sqrt() * x + (1 - alpha).sqrt() * noise
         loss = F.mse_loss(model(noisy, t), noise)
         optimizer.zero_grad()

@@ -30,7 +30,6 @@ class MoCo(nn.Module):
     @torch.no_grad()
     def dequeue_and_enqueue(self, keys):
         ptr, count = int(self.queue_ptr), keys.shape[0]
-        assert self.queue.shape[1] % count == 0
         self.queue[:, ptr : ptr + count] = keys.T
         self.queue_ptr[0] = (ptr + count) % self.queue.shape[1]
 
@@ -62,8 +61,8 @@ def main(compile_step=flow.compile_step, steps=50):
     train_step = compile_step(train_step)
     losses = []
     for _ in range(steps):
-        x = torch.randn(BATCH, INPUTS)
-        losses.append(train_step(x + 0.1 * torch.randn_like(x), x + 0.1 * torch.randn_like(x)))
+        views = torch.randn(BATCH, INPUTS) + 0.1 * torch.randn(2, BATCH, INPUTS)
+        losses.append(train_step(*views))
     return losses, [*model.parameters(), *model.buffers()]
 
 

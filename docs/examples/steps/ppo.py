@@ -24,20 +24,19 @@ class ActorCritic(nn.Module):
 
 @torch.no_grad()
 def rollout(agent, gamma=0.9):
-    """States, actions, log probabilities, returns and advantages of one rollout in all worlds."""
-    states, records = torch.randn(WORLDS, 2), []
+    """States, actions, log probabilities, values and returns of one rollout in all worlds."""
+    states, records, rewards, returns = torch.randn(WORLDS, 2), [], [], []
     for _ in range(HORIZON):
         policy, values = agent(states)
         actions = policy.sample()
-        records.append([states, actions, policy.log_prob(actions).sum(-1), values])
+        records.append((states, actions, policy.log_prob(actions).sum(-1), values))
         states = states + 0.3 * actions
-        records[-1].append(-states.norm(dim=-1))
+        rewards.append(-states.norm(dim=-1))
     total = agent(states)[1]
-    for record in reversed(records):
-        total = record.pop() + gamma * total
-        record.append(total)
-    states, actions, log_probs, values, returns = (torch.cat(column) for column in zip(*records))
-    return states, actions, log_probs, returns, returns - values
+    for reward in reversed(rewards):
+        total = reward + gamma * total
+        returns.insert(0, total)
+    return [torch.cat(column) for column in (*zip(*records), returns)]
 
 
 def main(compile_step=flow.compile_step, steps=50):
@@ -45,10 +44,11 @@ def main(compile_step=flow.compile_step, steps=50):
     agent = ActorCritic()
     optimizer = torch.optim.Adam(agent.parameters(), lr=3e-3, eps=1e-5)
 
-    def train_step(states, actions, old_log_probs, returns, advantages):
+    def train_step(states, actions, old_log_probs, old_values, returns):
         policy, values = agent(states)
         log_ratio = policy.log_prob(actions).sum(-1) - old_log_probs
         ratio = log_ratio.exp()
+        advantages = returns - old_values
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages).mean()
         value_loss = 0.5 * (values - returns).square().mean()
@@ -64,13 +64,12 @@ def main(compile_step=flow.compile_step, steps=50):
     losses = []
     while len(losses) < steps:
         batch = rollout(agent)
-        for _ in range(4):
-            for picks in torch.randperm(WORLDS * HORIZON).split(MINIBATCH):
-                log = train_step(*(column[picks] for column in batch))
-                losses.append(log["loss"])
-            if log["kl"] > 0.02:
+        for picks in (torch.randperm(WORLDS * HORIZON) for _ in range(4)):
+            logs = [train_step(*(column[i] for column in batch)) for i in picks.split(MINIBATCH)]
+            losses += [log["loss"] for log in logs]
+            if logs[-1]["kl"] > 0.02 or len(losses) >= steps:
                 break
-    return losses[:steps], list(agent.parameters())
+    return losses, list(agent.parameters())
 
 
 if __name__ == "__main__":
