@@ -50,6 +50,8 @@ def same_value(a: Any, b: Any) -> bool:
         return _same_entries(a, b)
     if is_record(type(a)):
         return _same_entries(vars(a), vars(b))
+    if isinstance(a, (set, frozenset)):
+        return bool(a == b)
     if isinstance(a, np.ndarray):
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     if isinstance(a, (float, complex, np.inexact)):

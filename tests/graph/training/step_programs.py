@@ -397,7 +397,42 @@ def fused():
     return StepProgram(step, rows, [model], [optimizer])
 
 
+def schedule_before_zero_grad():
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        return loss
+
+    return StepProgram(step, rows, [model], [optimizer])
+
+
+def registered_buffer():
+    model = mlp()
+    model.register_buffer("center", torch.zeros(3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        out = model(x)
+        loss = (out - model.center).square().mean()
+        loss.backward()
+        optimizer.step()
+        model.center = 0.9 * model.center + 0.1 * out.detach().mean(0)
+        return loss
+
+    return StepProgram(step, rows, [model], [optimizer])
+
+
 IN_PROGRAMS = [
+    schedule_before_zero_grad,
+    registered_buffer,
     frozen_critic,
     gradients_of_a_model_elsewhere,
     fused,

@@ -99,9 +99,7 @@ def refuse_kept_numbers(references: Sequence[Any], captured: Captured) -> None:
     gc.collect()
     if _are_held(references, stored):
         alive = [number for reference in references if (number := reference()) is not None]
-        for symbol in gc.get_referrers(*alive):
-            if type(symbol) in SYMBOLIC_NUMBERS:
-                _clear_caches(symbol)
+        _clear_caches(*(symbol for symbol in gc.get_referrers(*alive) if type(symbol) in SYMBOLIC_NUMBERS))
         captured.guards.python_values.undo_writes()
         captured.effects.undo_capture(captured.live)
         raise CaptureError(
@@ -243,9 +241,9 @@ def _end_if_held(lost: Sequence[Any], own_lists: Any, captured: Captured) -> Non
         )
 
 
-def _clear_caches(value: Any) -> None:
-    """Clear the caches of functions that hold a value."""
-    for cache in gc.get_referrers(value):
+def _clear_caches(*values: Any) -> None:
+    """Clear the caches of functions that hold one of the values."""
+    for cache in gc.get_referrers(*values):
         if isinstance(cache, functools._lru_cache_wrapper):
             cache.cache_clear()
 

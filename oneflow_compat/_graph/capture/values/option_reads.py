@@ -57,7 +57,8 @@ class OptionReads:
         index_of = {id(optimizer): index for index, optimizer in enumerate(self.optimizers)}
 
         def get(optimizer: Optimizer) -> Any:
-            self._refuse_late_read(optimizer)
+            if self.recorder.phase != "update":
+                self._refuse_late_read(optimizer)
             groups = optimizer.__dict__["param_groups"]
             index = index_of.get(id(optimizer))
             if index is not None and index not in self._shown:
