@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from .._global.marks import several
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .definition import GraphDefinition
 
+_MOST_UNUSED = 8  # captures in a row that may serve one call each, before calls run in eager mode
 _MOST_SKIPPED = 1 << 10  # calls in eager mode between two captures that give no program for later calls
 
 
@@ -49,6 +51,8 @@ class EagerCalls:
         self.unobserved = why_unobserved()  # why all calls run so, or None
         self.has_begun = False  # whether there was one
         self._step = EagerStep(definition, config, assumptions)
+        self._latest: weakref.ref[Entry] | None = None  # what the latest capture gave
+        self._unused = 0  # captures in a row whose programs served one call only
         self._failures = 0  # captures in a row that gave no program for later calls
         self._skipped = 0  # calls to run in eager mode before the next capture
 
@@ -96,7 +100,19 @@ class EagerCalls:
         return True
 
     def note_program(self, entry: Entry) -> None:
-        """Note a capture, whose program may serve one call only."""
+        """Note a capture, whose program may serve one call only, though it could serve others."""
+        latest = self._latest() if self._latest is not None else None
+        self._latest = weakref.ref(entry)
+        self._unused = 0 if latest is None or latest.has_served_again else self._unused + 1
+        if self._unused >= _MOST_UNUSED and self.are_possible():
+            self._skipped = min(4 ** (self._unused - _MOST_UNUSED + 1) - 1, _MOST_SKIPPED)
+            guards = latest.python_guards if latest is not None else entry.python_guards
+            what = guards.changed or "another number or structure of an argument"
+            self._tell(
+                f"each of the last {_MOST_UNUSED} programs served one call, because each call has {what}; a"
+                " number that changes in each call may be a tensor"
+            )
+            return
         if entry.serves_later_calls:
             self._failures = 0
             return

@@ -43,7 +43,7 @@ class Entry:
         self.epilogue = Epilogue(captured.program, captured.effects, captured.live, serves_one_call)
         # another program, which the outcome of a branch may ask for, may use them
         self._drops_gradients = () if captured.guards.branches else captured.effects.dropped_gradients
-        self._has_run = False
+        self._has_run = self.has_served_again = False
         # whether a call has ended when the program has run, so that no signal may come in between
         self._ends_with_run = False
         # whether arguments have the signature of the program. False if that is not known at once
@@ -109,12 +109,23 @@ class Entry:
             self.undo_capture()
             raise
         self._has_run = True
+        self._note_next_run()
         self.keep_changes()
         if self.guards.serves_one_call:
             self.validity.dead = True
         else:
             self._ends_with_run = not self.epilogue.has_effects
         return self.epilogue(values, outputs, args, kwargs)
+
+    def _note_next_run(self) -> None:
+        """Let the next run note that the program has served a second call, and no later one."""
+        run = self.run
+
+        def second(*values: Any) -> Any:
+            self.run, self.has_served_again = run, True
+            return run(*values)
+
+        self.run = second
 
     def undo_capture(self) -> None:
         """Take back what the capture changed, because nothing has run.

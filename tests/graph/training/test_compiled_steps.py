@@ -8,6 +8,8 @@ import weakref
 import pytest
 import step_programs as programs
 import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import oneflow as flow
 
@@ -295,3 +297,33 @@ def test_gradients_of_the_last_call_are_freed_before_the_run():
     entry.run = counting
     step(torch.randn(5, 4))
     assert alive == [False] * len(gradients)
+
+
+@pytest.mark.eager_calls
+def test_a_number_that_changes_in_each_call_ends_in_eager_mode():
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(4))
+    captures = []
+
+    def step(x, scale):
+        captures.append(isinstance((x * 1), FakeTensor))
+        loss = (weight * x * scale).sum()
+        weight.grad = None
+        loss.backward()
+        with torch.no_grad():
+            weight.sub_(0.1 * weight.grad)
+        return loss.item()
+
+    compiled = flow.compile_step(step, backend="aten")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(60):
+            compiled(torch.ones(4), i / 7)
+    assert ["a number that changes in each call may be a tensor" in str(w.message) for w in caught] == [True]
+    assert sum(captures) <= 14
+    torch.manual_seed(0)
+    with torch.no_grad():
+        expected = torch.randn(4)
+        for i in range(60):
+            expected.sub_(0.1 * (torch.ones(4) * (i / 7)))
+    torch.testing.assert_close(weight, nn.Parameter(expected))
