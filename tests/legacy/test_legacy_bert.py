@@ -138,7 +138,7 @@ def bert_optimizer():
 
 def bert_rule(name):
     decay = 0.0 if "bias" in name or "LayerNorm" in name else 0.01
-    full = rules.adam(0.9, 0.999, 1e-6, correct=True, decay=decay)
+    full = rules.adam_0_4(0.9, 0.999, 1e-6, decay=decay)
     return lambda p, g, state, t: p + (full(p, g, state, t) - p) * warm_rate(t) / rules.LR
 
 

@@ -310,7 +310,7 @@ def test_wide_and_deep_trains_like_torch(lazily):
             wide_and_deep, torch_wide_and_deep, batches, functools.partial(sgd, 0), lambda name: rules.sgd()
         )
         return
-    rule = rules.rows_only(rules.adam(0.9, 0.999, 1e-3, correct=True))
+    rule = rules.rows_only(rules.adam_0_4(0.9, 0.999, 1e-3))
     rate = flow.optimizer.PiecewiseConstantScheduler([], [rules.LR])
     assert_trains_like_torch(
         wide_and_deep,

@@ -306,7 +306,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
             return self.store_attribute(arguments[0], arguments[1], site)
-        if function.__module__ in ("_heapq", "_bisect") and arguments:
+        if getattr(function, "__module__", None) in ("_heapq", "_bisect") and arguments:
             self.store_contents(arguments[0], site)
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)
