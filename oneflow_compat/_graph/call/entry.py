@@ -100,6 +100,8 @@ class Entry:
                 tensor.grad = None
             if not self._has_run:
                 return self._first_run(values, args, kwargs)
+            if not self.has_served_again:
+                self.has_served_again, self._ends_with_run = True, not self.epilogue.has_effects
             return self.epilogue(values, self.run(*values), args, kwargs)
 
     def _first_run(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -109,23 +111,10 @@ class Entry:
             self.undo_capture()
             raise
         self._has_run = True
-        self._note_next_run()
         self.keep_changes()
         if self.guards.serves_one_call:
             self.validity.dead = True
-        else:
-            self._ends_with_run = not self.epilogue.has_effects
         return self.epilogue(values, outputs, args, kwargs)
-
-    def _note_next_run(self) -> None:
-        """Let the next run note that the program has served a second call, and no later one."""
-        run = self.run
-
-        def second(*values: Any) -> Any:
-            self.run, self.has_served_again = run, True
-            return run(*values)
-
-        self.run = second
 
     def undo_capture(self) -> None:
         """Take back what the capture changed, because nothing has run.
