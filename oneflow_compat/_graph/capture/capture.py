@@ -8,30 +8,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._active import STATE, capturing
-from ..._global.marks import OfSeveralRanks, is_global, several
+from ..._global.marks import OfSeveralRanks, several
 from ..._global.tensor import memory_of
 from ..._global.zero import splitting
 from ..._signals import second_interrupt_acts_at_once
-from ..errors import (
-    CAPTURED_AGAIN,
-    CaptureError,
-    inside_another,
-    no_error_is_caught,
-)
-from ..observe import (
-    facts_of_arguments,
-    observe,
-    observe_steps,
-    report_unfollowed,
-    setting_guards,
-)
-from ..program.captured import Captured, Effects, Guards
+from ..errors import CAPTURED_AGAIN, CaptureError, inside_another, no_error_is_caught
+from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
+from ..program.captured import Captured
 from ..program.guards.scalar_guards import guard_graph
 from ..program.object_trees import flattened_arguments, has_objects
 from ..program.program import Program
 from ..program.pytree import argument_names, tree_flatten
 from .build import check_arguments, check_results, run_build
-from .outputs import Outputs, outputs_of
+from .effects_and_guards import effects_of, guards_of
+from .outputs import outputs_of
 from .patches.patching import everything_undone, undone
 from .patches.random_state import python_samples
 from .patches.torch_patches import autograd_of_capture, capture_patches
@@ -162,7 +152,7 @@ class Capture:
         else:
             grads = GradientsAside(self.tensors)
         self._gradients, recorder.on_lift = grads, grads.hide
-        modules = self._modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
+        modules = self.modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
         ends_capture = self.config.ends_capture
         self.reads = observe(modules.add, ends_capture, definition.steps_in_build)
         self.reads.takes_back = definition.steps_in_build
@@ -282,10 +272,8 @@ class Capture:
 
     def _finish_step(self, inputs: list[Any], results: Results, gradients: GradientsOfCall) -> None:
         """Take the state and the gradients that build() leaves, which has stepped its optimizers itself."""
-        kept = [leaf for attribute in self.attributes for leaf in attribute.leaves]
-        kept += [leaf for store in self.python_values.stores for leaf in store.leaves]
-        refuse_open_histories(inputs, (*results.leaves, *kept), self.consumed)
-        self.python_values.stores.clear()
+        stored = (leaf for attribute in self.attributes for leaf in attribute.leaves)
+        refuse_open_histories(inputs, (*results.leaves, *stored), self.consumed)
         self.steps.refuse_changes()
         if self.update is not None:
             refuse_foreign_state(self.state, self.aside)
@@ -308,7 +296,10 @@ class Capture:
         self._report_unfollowed(self.python_values.unfollowed)
         if self.config.strict and self.python_values.unrepeated is not None:
             self._report_unfollowed([self.python_values.unrepeated])
-        self.attributes += stored_outside(self.python_values.stores, memories(inputs))
+        stores, self.python_values.stores = self.python_values.stores, []
+        if self.definition.steps_in_build:
+            refuse_open_histories((), (leaf for store in stores for leaf in store.leaves), self.consumed)
+        self.attributes += stored_outside(stores, memories(inputs))
 
     def _finish_step_reads(self) -> None:
         """The optimizers have the state and the options of before the capture again."""
@@ -371,7 +362,7 @@ class Capture:
         stored = (leaf for attribute in self.attributes for leaf in attribute.leaves)
         state = [value.value for value in update.state_values] if update is not None else []
         gradients = self.left_gradients
-        outputs = outputs_of(recorder, results, stored, state, self._overflow, gradients.nodes)
+        outputs = outputs_of(recorder, results, stored, state, self.overflow, gradients.nodes)
         self._take_new_state_as_inputs()
         conditions = recorder.guards + self.options.numbers.conditions
         conditions += update.trace.guards if update is not None else []
@@ -401,55 +392,14 @@ class Capture:
             unknown_sizes=recorder.sizes.depend_on_values,
             dimensions=recorder.dynamic.guards() if recorder.dynamic is not None else None,
         )
-        guards = self._guards(free_index, *shared_memory(self, program))
+        guards = guards_of(self, free_index, *shared_memory(self, program))
         shared = shared_calls(recorder.calls, results.leaves)
-        return Captured(program, self._effects(outputs), guards, self.state.live(free), shared)
-
-    def _effects(self, outputs: Outputs) -> Effects:
-        update = self.update
-        created = (*update.created, *self.new_state) if update is not None else ()
-        return Effects(
-            attributes=tuple(self.attributes),
-            argument_changes=outputs.argument_changes,
-            state_values=tuple(v.location for v in update.state_values) if update is not None else (),
-            reports_overflow=self._overflow is not None,
-            created_state=(*(c.location for c in created), *self.update.structures) if self.update else (),
-            undo=[self._modules.snapshot.restore_everything],
-            counters=self.python_values.counters,
-            schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
-            schedulers_of_build=tuple(self.steps.schedulers),
-            gradients=self.left_gradients.parameters,
-            cleared_gradients=self.left_gradients.cleared,
-            dropped_gradients=self.left_gradients.dropped,
-            global_results=outputs.global_results,
-        )
-
-    def _guards(self, free_index: Any, overlaps: Any, merged: Any) -> Guards:
-        recorder, live_options = self.recorder, self.assumptions.live_options
-        named = (entry.tensor for entry in self.state.by_id.values())
-        return Guards(
-            python_values=self.python_values,
-            argument_facts=self.argument_facts,
-            free_index=free_index,
-            live_options={o: frozenset(names) for o, names in live_options.items()},
-            overlaps=overlaps,
-            merged=merged,
-            options_read=frozenset(self.options.indices),
-            options_as_inputs=frozenset(self.options.nodes),
-            branches=recorder.sizes.branches,
-            fixes_sizes=recorder.sizes.fixed,
-            reads_values=bool(recorder.guards),
-            branches_on_options=bool(self.options.numbers.conditions),
-            serves_one_call=self.update is not None and self.update.serves_one_call,
-            reads_global_tensors=any(
-                isinstance(value, torch.Tensor) and is_global(value) for value in (*self.args_flat, *named)
-            ),
-        )
+        return Captured(program, effects_of(self, outputs), guards, self.state.live(free), shared)
 
     @property
     def owners(self) -> list[Any]:
         """The modules that build() used, and the object that build() belongs to."""
-        return self._modules.owners
+        return self.modules.owners
 
     def _keep_callers_values(self, graph: Graph) -> None:
         if not self.definition.writes_through():
@@ -478,7 +428,7 @@ class Capture:
             self.recorder.graph.erase_node(node)
 
     @property
-    def _overflow(self) -> Node | None:
+    def overflow(self) -> Node | None:
         """The node that is 1 if the gradients overflowed, if the program has to report it."""
         update = self.update
         if update is None or not (update.state_values or update.serves_one_call):

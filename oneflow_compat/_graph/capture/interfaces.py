@@ -76,10 +76,19 @@ class CaptureInterface(Protocol):
     state: Any
     update: Any
     loss_factor: LossFactor | None
+    modules: Any  # ModuleChanges
+    attributes: list[Any]  # what each run stores
+    python_values: Any  # PythonGuards
+    argument_facts: Any
+    left_gradients: Any  # LeftGradients
     steps: Any  # StepsOfBuild
     options: Any  # OptionReads
     gradient_names: dict[int, str]
     consumed: list[Any]  # the roots of each backward(), whose history is gone
+
+    @property
+    def overflow(self) -> Node | None:
+        """The node that is 1 if the gradients overflowed, if the program has to report it."""
 
     @property
     def owners(self) -> list[Any]:

@@ -180,13 +180,9 @@ class Observer:
         guards = [
             g for g in reads.guards.values() if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
         ]
-        opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
         self._keys_read = {(id(g.owner), None if g.access in (CONTENTS, CELL) else g.key) for g in guards}
-        if reads.ends_capture:
-            older = [write for write in reads.writes if id(write.owner) not in objects_of_build]
-            repeated = self._repeated(older, replayed)
-            opaque += [(w.owner, w.site, w.what, w) for w in reads.writes if id(w) not in repeated]
+        opaque = self._opaque(objects_of_build, replayed)
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
         written = {(owner, key) for access, owner, key in reads.written if access == ITEM}
@@ -214,6 +210,17 @@ class Observer:
         self._caches.clear()
         result.argument_facts = [*reads.argument_facts.values()]
         return result
+
+    def _opaque(self, objects_of_build: set[int], replayed: Any) -> list[Any]:
+        """Return (object, site, what it is), perhaps with a Write, of what no guard follows."""
+        reads = self.reads
+        opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
+        if not reads.ends_capture:
+            return opaque
+        older = [write for write in reads.writes if id(write.owner) not in objects_of_build]
+        repeated = self._repeated(older, replayed)
+        others = (write for write in reads.writes if id(write) not in repeated)
+        return opaque + [(write.owner, write.site, write.what, write) for write in others]
 
     def _of_lasting_objects(
         self, writes: list[Write], objects_of_build: set[int], snapshots: dict[int, Any]

@@ -54,9 +54,9 @@ class NumbersOfTensors(LiveNumbers):
         super().__init__(record)
         self.made, self.advice = made, advice
 
-    def unknown(self, node: Node, kind: type = float) -> LiveNumber:
+    def unknown(self, node: Node, number_type: type = float) -> LiveNumber:
         """Return a number that `node` computes."""
-        number = LiveNumber(self, None, node, kind)
+        number = LiveNumber(self, None, node, number_type)
         self.made.append(weakref.ref(number))
         return number
 
@@ -68,14 +68,14 @@ class NumbersOfTensors(LiveNumbers):
 class LiveNumber:
     """What torch calls the node of a SymFloat or SymBool: here a value, and the fx node that computes it.
 
-    The fx node of a constant is the constant. The value None is not known, and `kind` is its type.
+    The fx node of a constant is the constant. The value None is not known, and `number_type` is its type.
     """
 
     def __init__(
-        self, numbers: LiveNumbers, value: float | None, node: Node | float, kind: type = float
+        self, numbers: LiveNumbers, value: float | None, node: Node | float, number_type: type = float
     ) -> None:
         self.numbers, self.value, self.node = numbers, value, node
-        self.kind = kind if value is None else type(value)
+        self.number_type = number_type if value is None else type(value)
 
     @property
     def sample(self) -> float:
@@ -86,13 +86,13 @@ class LiveNumber:
         return self
 
     def is_int(self) -> bool:
-        return self.kind is int
+        return self.number_type is int
 
     def is_float(self) -> bool:
-        return self.kind is float
+        return self.number_type is float
 
     def is_bool(self) -> bool:
-        return self.kind is bool
+        return self.number_type is bool
 
     def is_symbolic(self) -> bool:
         return True
@@ -143,8 +143,8 @@ def _arithmetic(function: Callable[..., float]) -> Callable[..., LiveNumber]:
         nodes = tuple(operand.node for operand in every)
         unknown: Any = next((operand.numbers for operand in every if operand.value is None), None)
         if unknown is not None:
-            kind = bool if function in _COMPARISONS else float
-            result: LiveNumber = unknown.unknown(unknown.record(function, nodes), kind)
+            number_type = bool if function in _COMPARISONS else float
+            result: LiveNumber = unknown.unknown(unknown.record(function, nodes), number_type)
             return result
         value = function(*(operand.value for operand in every))
         if type(value) not in (float, bool):  # a negative base of a power gives a complex number
@@ -164,7 +164,11 @@ for _name, _function in _FUNCTIONS.items():
 def copy_of_number(value: Any) -> Any:
     """Return another object for a number, which nobody else holds. Return another value as it is."""
     live = live_number(value)
-    return value if live is None else type(value)(LiveNumber(live.numbers, live.value, live.node, live.kind))
+    return (
+        value
+        if live is None
+        else type(value)(LiveNumber(live.numbers, live.value, live.node, live.number_type))
+    )
 
 
 def live_number(value: object) -> LiveNumber | None:

@@ -24,15 +24,15 @@ def found_tensors(function: Callable[..., Any]) -> dict[str, torch.Tensor]:
 
 
 def _named(function: Callable[..., Any], is_wanted: Callable[[Any], bool]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    names: dict[int, str] = {}
+    by_name: dict[str, Any] = {}
+    seen: set[int] = set()
     for name, value in _values(function):
-        if is_wanted(value) and id(value) not in names:
-            while name in found:
+        if is_wanted(value) and id(value) not in seen:
+            while name in by_name:
                 name += "_"
-            found[name] = value
-            names[id(value)] = name
-    return found
+            by_name[name] = value
+            seen.add(id(value))
+    return by_name
 
 
 def _values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
@@ -59,8 +59,11 @@ def _of_function(function: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(function, types.FunctionType):
         code = function.__code__
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
-            if cell != types.CellType():
-                yield name, cell.cell_contents
+            try:
+                value = cell.cell_contents
+            except ValueError:  # the variable has no value yet
+                continue
+            yield name, value
         for name in _names(code):
             if name in function.__globals__:
                 yield name, function.__globals__[name]

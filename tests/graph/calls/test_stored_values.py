@@ -4,6 +4,7 @@ import collections
 import functools
 import heapq
 import queue
+import resource
 import types
 import warnings
 
@@ -141,6 +142,38 @@ def queue_of_an_end(box):
 @in_a_program
 def count_of_rows(box):
     return lambda loss: box.a.append((loss > 0.1).sum().item())
+
+
+@in_eager_mode
+def parameter_itself(box):
+    weight = nn.Parameter(torch.ones(2))
+
+    def use(loss):
+        box.a.append(weight)
+        with torch.no_grad():
+            weight.add_(1)
+        return box.a[-1] is weight
+
+    return use
+
+
+@in_eager_mode
+def view_of_a_parameter(box):
+    weight = nn.Parameter(torch.ones(2))
+
+    def use(loss):
+        box.a.append(weight.detach()[:1])  # all of them show the present weight
+        with torch.no_grad():
+            weight.add_(1)
+
+    return use
+
+
+def clock(box):
+    def use(loss):
+        box.last = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+
+    return use
 
 
 @in_eager_mode
@@ -346,3 +379,26 @@ def test_a_strict_step_raises_and_stores_nothing(make):
     with pytest.raises(flow._graph.errors.CaptureError):
         outcome(with_box, True, strict=True)
     assert boxes[0].a == [] and vars(boxes[0]).get("total", 0.0) == 0.0
+
+
+def test_a_graph_stores_in_a_list_of_a_closure():
+    losses = []
+
+    class Step(flow.nn.Graph):
+        def build(self, x):
+            loss = x.square().sum()
+            losses.append(loss.item())
+            return loss
+
+    step = Step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value in (1.0, 2.0, 3.0):
+            step(torch.tensor([value]))
+    assert losses == [1.0, 4.0, 9.0]
+    assert len(step._engine.programs) == 1
+
+
+def test_a_clock_has_no_program():
+    with pytest.raises(flow._graph.errors.CaptureError, match="a clock"):
+        outcome(clock, True, strict=True)

@@ -33,6 +33,19 @@ def rows(i: int) -> tuple[Any, ...]:
     return (torch.randn(5, 4),)
 
 
+def fit(model: nn.Module, optimizer: torch.optim.Optimizer, *others: nn.Module) -> StepProgram:
+    """The step that most programs share."""
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return StepProgram(step, rows, [model, *others], [optimizer])
+
+
 def usual():
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -253,14 +266,7 @@ def frozen():
     shared = nn.Linear(3, 3)
     optimizer = torch.optim.SGD([*model.parameters(), *shared.parameters()], 0.1)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return StepProgram(step, rows, [model, shared], [optimizer])
+    return fit(model, optimizer, shared)
 
 
 def tied():
@@ -268,14 +274,7 @@ def tied():
     model[2].weight = model[0].weight
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.5)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return StepProgram(step, rows, [model], [optimizer])
+    return fit(model, optimizer)
 
 
 def half_precision():
@@ -387,14 +386,7 @@ def fused():
     model = mlp()
     optimizer = torch.optim.AdamW(model.parameters(), 0.1, fused=True)
 
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return StepProgram(step, rows, [model], [optimizer])
+    return fit(model, optimizer)
 
 
 def schedule_before_zero_grad():

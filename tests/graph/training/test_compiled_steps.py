@@ -76,19 +76,46 @@ def test_a_step_that_no_program_holds_runs_in_eager_mode(make):
     assert step.graph._engine.programs == []
 
 
-def test_a_step_on_inductor_is_equal_within_rounding():
+@pytest.mark.parametrize(
+    "make",
+    [programs.several_steps, programs.gan, programs.scaled, programs.gradients_summed],
+    ids=lambda make: make.__name__,
+)
+def test_a_step_on_inductor_is_equal_within_rounding(make):
     torch.manual_seed(0)
-    eager = programs.several_steps()
+    eager = make()
     torch.manual_seed(0)
-    program = programs.several_steps()
-    step = flow.compile_step(program.step, backend="inductor")
-    for i in range(3):
-        torch.manual_seed(i)
-        x = torch.randn(5, 4)
-        torch.testing.assert_close(step(x), eager.step(x).detach())
-    for p, q in zip(eager.modules[0].parameters(), program.modules[0].parameters()):
-        torch.testing.assert_close(p, q)
-        torch.testing.assert_close(p.grad, q.grad)
+    program = make()
+    step = flow.compile_step(program.step, backend="inductor", strict=True)
+    for i in range(5):
+        pictures = []
+        for side, function in ((eager, eager.step), (program, step)):
+            torch.manual_seed(i)
+            pictures.append(picture(side, function(*side.arguments(i))))
+        torch.testing.assert_close(pictures[1], pictures[0], equal_nan=True)
+
+
+def test_an_operator_that_fails_in_a_run_changes_no_weight_and_no_state():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+
+    def step(tokens):
+        optimizer.zero_grad()
+        loss = model(tokens).square().mean()
+        loss.backward()
+        optimizer.step()
+
+    compiled = flow.compile_step(step, backend="aten", strict=True)
+    program = programs.StepProgram(step, lambda i: (), [model], [optimizer])
+    compiled(torch.tensor([0, 1, 2]))
+    _, weights, _, states, *_ = picture(program, None)
+    with pytest.raises(IndexError):
+        compiled(torch.tensor([0, 9, 2]))
+    _, weights_after, gradients, states_after, *_ = picture(program, None)
+    assert list(differences([weights, states], [weights_after, states_after])) == []
+    assert gradients == [None] * 3  # as eager mode's zero_grad() leaves them
+    compiled(torch.tensor([0, 1, 2]))
 
 
 @pytest.mark.eager_calls

@@ -45,9 +45,10 @@ class _Entry:
 
 @dataclass(frozen=True, eq=False)
 class LeftGradients:
-    """What build() leaves: the nodes of new gradients and their parameters, and parameters without any.
+    """The gradients that build() leaves behind.
 
-    The gradients that parameters in `dropped` have before the call are used nowhere.
+    `nodes` compute the new gradients of `parameters`. The parameters in `cleared` have none afterwards. What
+    those in `dropped` have before the call is used nowhere.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -197,12 +198,12 @@ class GradientsOfCall:
 
     def names(self, state: StateMap) -> dict[int, str]:
         """Return {id of a gradient before the call: name of its parameter}, of those that are inputs."""
-        found = {}
+        names = {}
         for entry in self._entries.values():
             if entry.before is not None and id(entry.before) in self._recorder.lifted:
                 self._check(entry, state)
-                found[id(entry.before)] = str(state.name_of(entry.tensor))
-        return found
+                names[id(entry.before)] = str(state.name_of(entry.tensor))
+        return names
 
     def _is_untouched(self, entry: _Entry, now: torch.Tensor | None) -> bool:
         return now is entry.twin and (entry.twin is None or not self._node(entry).users)

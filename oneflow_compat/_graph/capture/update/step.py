@@ -129,7 +129,7 @@ class Update(StateChanges):
 
     @contextlib.contextmanager
     def phase(self) -> Iterator[None]:
-        """What is recorded inside belongs to the update."""
+        """Record into the update what is computed inside the context."""
         recorder = self.recorder
         outer, recorder.phase, recorder.scalar_of = recorder.phase, "update", self._marker_of
         try:
@@ -139,8 +139,8 @@ class Update(StateChanges):
 
     def prepare(self, optimizer: Optimizer) -> None:
         """Create the state that a step() of build() begins with, where zeros are the same."""
-        indices = (i for i, (known, _) in enumerate(self.state.optimizers) if known is optimizer)
-        self._pre_materialize(next(indices), optimizer)
+        optimizers = [each for each, _ in self.state.optimizers]
+        self._pre_materialize(optimizers.index(optimizer), optimizer)
 
     def _marker_of(self, tensor: torch.Tensor) -> float:
         return self.trace.marker(self._item(tensor))

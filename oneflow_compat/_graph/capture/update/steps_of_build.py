@@ -31,7 +31,10 @@ class FoundOptimizer(CapturedAgain):
 
 
 class StepsOfBuild:
-    """What build() steps. A schedule makes its step after the run, because it computes Python numbers."""
+    """Records the steps that build() makes: of optimizers where they stand, of schedules after the run.
+
+    A schedule computes Python numbers, so a program cannot hold its step.
+    """
 
     def __init__(self, update: Update | None) -> None:
         self._update = update

@@ -58,6 +58,7 @@ _OBJECT_READS = frozenset(
 )
 _OBJECT_READS_BY_ARGUMENT = frozenset(["INTRINSIC_IMPORT_STAR", "[]"])
 _OBSERVED = (Policy.USER, Policy.INSTALLED)
+_CLOCKS = {("posix", "times"), ("nt", "times"), ("posix", "getloadavg"), ("resource", "getrusage")}
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
 _NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
@@ -88,6 +89,8 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     row = _FUNCTIONS.get(module) if module is not None else None
     if row is not None and name not in _NO_CLOCK and (row[1] is None or name in row[1]):
         return row[0]
+    if (module, name) in _CLOCKS:
+        return CLOCK
     if module in ("posix", "nt") and name in _FILE_FUNCTIONS:
         return FILE
     if name in _NOW and is_a(owner, type) and issubclass(owner, datetime.date):

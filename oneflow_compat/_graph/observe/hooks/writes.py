@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from ...program.program import roots
 from ...program.python_values import MISSING, is_constant, same_value
 from ...program.pytree import flatten_containers
 from ...program.symbolic import is_run_value
@@ -62,7 +64,7 @@ class Store:
     @property
     def is_possible(self) -> bool:
         """Whether a run can make the value anew: numbers, texts and tensors, also in new containers."""
-        return all(is_run_value(leaf) or is_constant(leaf) for leaf in self.leaves)
+        return all(_is_computed(leaf) if is_run_value(leaf) else is_constant(leaf) for leaf in self.leaves)
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,14 @@ def undo(writes: Iterable[Write], caches: Iterable[tuple[Any, int]]) -> None:
     for function, misses in caches:
         if function.cache_info().misses > misses:
             function.cache_clear()
+
+
+def _is_computed(value: Any) -> bool:
+    """Whether each run computes the value in memory of its own: it is no view of a parameter or argument."""
+    if not isinstance(value, torch.Tensor):
+        return True
+    node = getattr(value, "_of_node", None)
+    return node is not None and all(root.op == "call_function" for root in roots([node]))
 
 
 def place(owner: Any, key: Any, site: Site) -> Write:

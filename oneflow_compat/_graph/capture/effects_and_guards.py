@@ -1,0 +1,59 @@
+"""What a capture hands over besides its program: what a run does, and what must hold for a later call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..._global.marks import is_global
+from ..program.captured import Effects, Guards
+
+if TYPE_CHECKING:
+    from .interfaces import CaptureInterface
+    from .outputs import Outputs
+
+
+def effects_of(capture: CaptureInterface, outputs: Outputs) -> Effects:
+    """Return what a run of the program does besides computing its results."""
+    update, gradients = capture.update, capture.left_gradients
+    created = (*update.created, *capture.new_state) if update is not None else ()
+    return Effects(
+        attributes=tuple(capture.attributes),
+        argument_changes=outputs.argument_changes,
+        state_values=tuple(v.location for v in update.state_values) if update is not None else (),
+        reports_overflow=capture.overflow is not None,
+        created_state=(*(c.location for c in created), *update.structures) if update is not None else (),
+        undo=[capture.modules.snapshot.restore_everything],
+        counters=capture.python_values.counters,
+        schedulers=tuple(s for _, s in capture.state.optimizers if s is not None),
+        schedulers_of_build=tuple(capture.steps.schedulers),
+        gradients=gradients.parameters,
+        cleared_gradients=gradients.cleared,
+        dropped_gradients=gradients.dropped,
+        global_results=outputs.global_results,
+    )
+
+
+def guards_of(capture: CaptureInterface, free_index: Any, overlaps: Any, merged: Any) -> Guards:
+    """Return what the capture assumed."""
+    recorder, update = capture.recorder, capture.update
+    named = (entry.tensor for entry in capture.state.by_id.values())
+    return Guards(
+        python_values=capture.python_values,
+        argument_facts=capture.argument_facts,
+        free_index=free_index,
+        live_options={o: frozenset(names) for o, names in capture.assumptions.live_options.items()},
+        overlaps=overlaps,
+        merged=merged,
+        options_read=frozenset(capture.options.indices),
+        options_as_inputs=frozenset(capture.options.nodes),
+        branches=recorder.sizes.branches,
+        fixes_sizes=recorder.sizes.fixed,
+        reads_values=bool(recorder.guards),
+        branches_on_options=bool(capture.options.numbers.conditions),
+        serves_one_call=update is not None and update.serves_one_call,
+        reads_global_tensors=any(
+            isinstance(value, torch.Tensor) and is_global(value) for value in (*capture.args_flat, *named)
+        ),
+    )
