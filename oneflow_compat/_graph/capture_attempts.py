@@ -23,7 +23,7 @@ from .capture.capture import Capture
 from .capture.side_effects.survivors import refuse_kept_numbers, settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .capture.update.steps_of_build import FoundOptimizer
-from .errors import CaptureError, SizesNeeded
+from .errors import CaptureError, RaisedInBuild, SizesNeeded
 from .explanations import Explanation, of_constant_options, of_specialization, of_static_sizes
 from .program.live_numbers import NumberNeeded
 from .program.pytree import argument_names, tree_flatten
@@ -174,7 +174,7 @@ class CaptureAttempts:
         """
         assumptions = self.assumptions
         has_symbols = assumptions.has_symbols_for_dependent_sizes
-        if isinstance(error, CaptureError) and has_symbols:
+        if isinstance(error, CaptureError) and not isinstance(error, RaisedInBuild) and has_symbols:
             assumptions.dependent_sizes = DependentSizes.NUMBERS_ONLY
             return True
         if search.turn_last_guess(error, branches):

@@ -60,6 +60,11 @@ class EagerCalls:
         self.has_begun = True
         return self._step(args, kwargs)
 
+    def of_failed_build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call whose capture raised an error. If it raises again, the state is as before the call."""
+        with self._step.restored_on_error(args, kwargs):
+            return self(args, kwargs)
+
     # -- every call ----------------------------------------------------------------------
     @property
     def reason(self) -> str:
@@ -121,10 +126,10 @@ class EagerCalls:
             guards = entry.python_guards
             self._tell(str(of_repeated_change(guards.changed, guards.change)))
 
-    def note_refusal(self, error: CaptureError) -> None:
+    def note_refusal(self, reason: str) -> None:
         """Note a capture that raised, and warn of each reason once."""
         self._fail()
-        self._tell(str(error))
+        self._tell(reason)
 
     def _fail(self) -> None:
         self._skipped = min(4**self._failures - 1, _MOST_SKIPPED)

@@ -29,6 +29,7 @@ from .capture.state_map import StateMap, memory_id, resolve
 from .capture.update.kept_gradients import KeptGradients
 from .capture.update.loss_scaling import resolve_scaler, unscale, update_scale
 from .capture.update.step import clip, fill_packed_gradients, refuse_class
+from .compile.copies import CallState
 from .errors import CaptureError
 
 if TYPE_CHECKING:
@@ -77,6 +78,27 @@ class EagerStep:
                     self._update(late, KeptGradients(late, aside.hidden()))
             attributes.drop_new_histories()
             return arguments.results(results)
+
+    @contextlib.contextmanager
+    def restored_on_error(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        """Restore state, arguments and random generators if an error leaves this context.
+
+        A step of eager mode keeps what it wrote before the error.
+        """
+        definition = self.definition
+        if definition.steps_in_build:
+            yield
+            return
+        optimizers = () if callable(definition.optimizers) else definition.optimizers
+        modules = [m for module in resolve(definition.modules).values() for m in module.modules()]
+        tensors = _tensors_of_state(modules, resolve(definition.tensors), optimizers)
+        state = CallState(list(filter(_has_memory, (*tensors, *pytree.tree_leaves((args, kwargs))))))
+        try:
+            yield
+        except BaseException:
+            with torch.no_grad():
+                state.restore()
+            raise
 
     def _tell_modes(self) -> None:
         if self._mode_notice is None and self.assumptions.modes is not None:
@@ -198,6 +220,10 @@ class _Arguments:
         if caller is not None and _version(value) == version:
             value = caller
         return value.detach() if value.requires_grad else value
+
+
+def _has_memory(value: Any) -> bool:
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -33,7 +33,7 @@ from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
 from .eager_calls import EagerCalls
-from .errors import CaptureError, UsageError
+from .errors import CaptureError, RaisedInBuild, UsageError
 from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_local_code, report_mode, report_repeated
@@ -77,7 +77,7 @@ class Engine:
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        eager = self.eager_calls
+        eager, raised = self.eager_calls, ""
         if eager.unobserved is not None:
             eager.begin()
             return eager(args, kwargs)
@@ -97,8 +97,15 @@ class Engine:
         except CaptureError as error:
             if not eager.are_possible():
                 raise
-            eager.note_refusal(error)
-        return eager(args, kwargs)
+            if isinstance(error, RaisedInBuild):
+                raised = str(error)
+            else:
+                eager.note_refusal(str(error))
+        if not raised:
+            return eager(args, kwargs)
+        results = eager.of_failed_build(args, kwargs)  # or the error of eager mode
+        eager.note_refusal(raised)
+        return results
 
     def _run(
         self, found: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]

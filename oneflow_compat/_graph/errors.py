@@ -181,6 +181,14 @@ class UsageError(CaptureError):
     """The graph is set up in a way that has no meaning in eager mode either."""
 
 
+class RaisedInBuild(CaptureError):
+    """build() raised an error, which may be that of eager mode, or one that symbolic tensors cause."""
+
+    def __init__(self, error: Exception) -> None:
+        what = f"the capture of build() raises {type(error).__name__}: {first_line(error)}"
+        super().__init__(what, "Eager mode does not raise it.", raised_at(error))
+
+
 class ReadNotFollowed(CaptureError):
     """build() reads what no guard can follow, or what is another thing while it is captured."""
 

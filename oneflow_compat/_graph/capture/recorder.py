@@ -37,7 +37,14 @@ from .patches.view_layouts import CopiedViews
 from .rank_facts import call_log, note_collective
 from .results.fake_results import Results
 from .results.meta_kernels import new_fake
-from .results.refusals import name_dtype, refuse, refuse_collective, refuse_marker, refuse_sparse_count
+from .results.refusals import (
+    name_dtype,
+    refuse,
+    refuse_collective,
+    refuse_marker,
+    refuse_quantized,
+    refuse_sparse_count,
+)
 from .results.sparse_results import of_any_rows
 from .state_map import memory_layout
 from .values.branch_values import known_shape
@@ -211,6 +218,8 @@ class Recorder(KnownValues, TorchDispatchMode):
             refuse_sparse_count(args[0])
         if facts.refusal is not None:
             refuse(func, facts.refusal, args)
+        if facts.quantizes:
+            refuse_quantized(func)
         if func in _CUDNN_CTC:
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if facts.lifts and not isinstance(args[0], RecordedTensor):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..._signals import error_of_handler
-from ..errors import CAPTURED_AGAIN, CaptureError, first_line, raised_at
+from ..errors import CAPTURED_AGAIN, RaisedInBuild
 from ..observe import leave_out_state
 from .build import run_build
 from .update.scalers_of_build import ScalersOfBuild
@@ -31,18 +31,12 @@ def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfC
 
 @contextlib.contextmanager
 def errors_of_eager_mode(capture: CaptureInterface) -> Iterator[None]:
-    """Let eager mode raise an error of build(): it leaves what build() did, with the numbers of tensors."""
+    """Let eager mode raise an error of build(), or not raise it: more code refuses symbolic tensors."""
     try:
         yield
     except CAPTURED_AGAIN:
         raise
     except Exception as error:
-        has_numbers = capture.definition.steps_in_build or capture.recorder.numbers
-        runs_eagerly = capture.config.ends_capture and not capture.config.strict and has_numbers
-        if error_of_handler(error) is not None or not runs_eagerly:
+        if error_of_handler(error) is not None or not capture.config.ends_capture or capture.config.strict:
             raise
-        raise CaptureError(
-            f"build() raises {type(error).__name__}: {first_line(error)}",
-            "Eager mode raises the error, and leaves what build() has done.",
-            raised_at(error),
-        ) from error
+        raise RaisedInBuild(error) from error

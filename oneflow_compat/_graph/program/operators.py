@@ -87,6 +87,8 @@ class Operator:
     opaque_results: tuple[int, ...] = ()
     # it reads how many distinct rows a sparse tensor has
     counts_sparse_rows: bool = False
+    # its results are quantized, which symbolic tensors are not: they answer as ordinary tensors of float32
+    quantizes: bool = False
     refusal: Refusal | None = None
 
 
@@ -201,6 +203,12 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
         Operator(counts_sparse_rows=True),
     ),
     # -- refusals
+    (
+        "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic _empty_affine_quantized"
+        " _empty_per_channel_affine_quantized _make_per_tensor_quantized_tensor"
+        " _make_per_channel_quantized_tensor",
+        Operator(quantizes=True),
+    ),
     ("sub sub_ rsub", Operator(refusal=Refusal(_has_bool, "no bool tensors (use ^ or logical_xor)"))),
     ("argmax argmin topk", Operator(refusal=Refusal(_has_bool, "no bool tensors"))),
     (

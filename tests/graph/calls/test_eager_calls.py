@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import io
 import re
 import warnings
 
@@ -470,3 +471,72 @@ def test_inference_graphs_of_several_modes():
             result = Step()(x)
         assert torch.equal(result, expected)
         assert not result.requires_grad
+
+
+@torch.library.custom_op("test_eager_calls::tripled", mutates_args=())
+def tripled(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@torch.jit.script
+def scripted(x: torch.Tensor):
+    return x * 2 if bool(x.sum() > 2) else x * 3
+
+
+def pickled(x):
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    return torch.load(file) * 2
+
+
+def quantized(x):
+    return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("step", [tripled, scripted, pickled, quantized])
+@pytest.mark.parametrize("compiled", [graph_of, functools.partial(flow.compile_step, backend="aten")])
+def test_what_raises_only_for_symbolic_tensors_runs_with_one_warning(step, compiled):
+    run = compiled(lambda x: step(x))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for value in (1.04, 0.33, 2.0):
+            x = torch.tensor([value, 0.5])
+            assert torch.equal(run(x), step(x))
+    assert len([w for w in told if "runs in eager mode" in str(w.message)]) == 1
+
+
+def test_an_error_that_eager_mode_raises_too_is_its_own_and_the_state_of_a_graph_is_as_before():
+    class Step(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.drop = nn.BatchNorm1d(3), nn.Dropout()
+            self.calls = []
+
+        def build(self, x):
+            self.calls.append(len(self.calls))
+            return self.drop(self.norm(x)) @ torch.ones(7)
+
+    step = Step()
+    before, state = copy.deepcopy(step.state_dict()["norm"]), torch.get_rng_state()
+    x = torch.randn(4, 3)
+    torch.set_rng_state(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeError, match="size") as raised:
+            step(x)
+    assert not isinstance(raised.value, OneFlowError) and raised.value.__cause__ is None
+    assert all(torch.equal(before[k], v) for k, v in step.state_dict()["norm"].items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert step.calls == [0]
+
+
+def test_the_gradient_of_an_argument_is_read_in_eager_mode_and_stays():
+    step = flow.compile_step(lambda x: x * 2 if x.grad is None else x.grad * 2, backend="aten")
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    gradient = x.grad = torch.tensor([3.0, 4.0])
+    with pytest.warns(UserWarning, match=r"x\.grad"):
+        result = step(x)
+    assert type(result) is torch.Tensor and result.tolist() == [6.0, 8.0]
+    assert x.grad is gradient

@@ -33,6 +33,14 @@ def refuse_sparse_count(tensor: torch.Tensor) -> None:
         )
 
 
+def refuse_quantized(func: Any) -> None:
+    """Raise CaptureError for an operator that gives a quantized tensor."""
+    raise CaptureError(
+        f"{func} gives a quantized tensor, and torch has no symbolic ones",
+        "Quantize outside of build(), or use the operators of torch.ops.quantized_decomposed.",
+    )
+
+
 _MARKED_ELEMENTS = 64  # a larger constant is no number of an optimizer
 
 

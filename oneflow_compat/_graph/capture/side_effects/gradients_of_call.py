@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
 
 _GRAD: Any = torch.Tensor.grad
-_grad_of: Callable[[torch.Tensor], torch.Tensor | None] = _GRAD.__get__
+
+
+def _grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient; no mode sees the question, which would ask for the attribute again."""
+    with torch._C.DisableTorchFunction():
+        gradient: torch.Tensor | None = _GRAD.__get__(tensor)
+        return gradient
 
 
 @dataclass(eq=False)

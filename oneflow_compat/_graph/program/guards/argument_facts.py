@@ -20,8 +20,11 @@ class ArgumentFact:
     code_location: tuple[str, int, str] | None
 
 
+_GRAD: Any = torch.Tensor.grad  # a capture may put a property in its place
+
+
 def _has_gradient(tensor: torch.Tensor) -> bool:
-    return (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None
+    return (tensor.is_leaf or tensor.retains_grad) and _GRAD.__get__(tensor) is not None
 
 
 _FACTS: dict[str, Callable[[torch.Tensor], object]] = {
