@@ -19,7 +19,7 @@ from ..program.pytree import argument_names, path_text, paths, tree_flatten, wit
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from .results.unknown_sizes import asks_for_a_size, innermost
 from .side_effects.argument_objects import ArgumentObjects
-from .side_effects.caller_tensors import same_contents, warn_of_changed_containers
+from .side_effects.caller_tensors import note_changed_containers, same_contents
 from .side_effects.result_objects import Results, flatten_results
 from .update.loss_scaling import resolve_scaler, scaled
 from .values.branch_values import with_known_lengths
@@ -136,7 +136,7 @@ def _once(capture: CaptureInterface, flat: list[Any]) -> Results:
     else:
         is_changed = not same_contents(contents, tree_flatten((args, kwargs)))
     if is_changed:
-        warn_of_changed_containers(capture)
+        note_changed_containers(capture)
     results = flatten_results(result, objects, capture.reads.ids_made_by_build)
     capture.reads.returned.update(_ids_of_containers(result))
     return results

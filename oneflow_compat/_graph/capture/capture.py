@@ -20,6 +20,7 @@ from ..program.object_trees import flattened_arguments, has_objects
 from ..program.program import Program
 from ..program.pytree import argument_names, tree_flatten
 from .build import check_arguments, check_results, run_build
+from .eager_mode import left_to_eager_mode
 from .effects_and_guards import effects_of, guards_of
 from .outputs import outputs_of
 from .patches.patching import everything_undone, undone
@@ -40,7 +41,7 @@ from .side_effects.set_aside import (
 from .side_effects.survivors import settle_failed
 from .slots import shared_memory, slots_of
 from .state_map import StateMap, resolve
-from .step_run import errors_of_eager_mode, run_step
+from .step_run import run_step
 from .update.kept_gradients import KeptGradients
 from .update.loss_scaling import resolve_scaler
 from .update.optimizer_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
@@ -326,7 +327,7 @@ class Capture:
             python_samples(self.definition.name, "build()", self.config.ends_capture),
             self.options.observed(),
         ):
-            with errors_of_eager_mode(self):
+            with left_to_eager_mode(self):
                 if isinstance(self._gradients, GradientsOfCall):
                     return run_step(self, flat, self._gradients)
                 return run_build(self, flat)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..._signals import error_of_handler
-from ..errors import CAPTURED_AGAIN, RaisedInBuild
 from ..observe import leave_out_state
 from .build import run_build
 from .update.scalers_of_build import ScalersOfBuild
@@ -27,16 +23,3 @@ def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfC
         leave_out_state(reads, (optimizer for optimizer, _ in update.state.optimizers))
     with gradients.observed(), steps.recorded(), ScalersOfBuild(update).recorded():
         return run_build(capture, flat)
-
-
-@contextlib.contextmanager
-def errors_of_eager_mode(capture: CaptureInterface) -> Iterator[None]:
-    """Let eager mode raise an error of build(), or not raise it: more code refuses symbolic tensors."""
-    try:
-        yield
-    except CAPTURED_AGAIN:
-        raise
-    except Exception as error:
-        if error_of_handler(error) is not None or not capture.config.ends_capture or capture.config.strict:
-            raise
-        raise RaisedInBuild(error) from error

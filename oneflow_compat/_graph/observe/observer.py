@@ -30,6 +30,7 @@ from .guards.sources import (
     hold_weakly,
     is_a,
     is_fake,
+    is_input,
     is_plain,
     is_same_plain,
 )
@@ -129,6 +130,13 @@ class Observer:
             instance = self.reads.attribute_dicts.get(id(guard.owner))
             if created.isdisjoint([id(guard.owner), instance]):
                 become_counter(guard, counting)
+
+    def note_hash(self, tensor: torch.Tensor) -> None:
+        """Note that the user's code asks for the hash of a tensor, which may be an argument."""
+        if is_input(tensor) and current.reads is self.reads:
+            site = calling_site(through_torch=False)
+            if site is not None:
+                self.reads.hash_of_argument(tensor, site)
 
     def note_arguments(self, arguments: Any) -> Any:
         """Note the arguments of build(), and return (None, text) for what it does not see of them."""
@@ -326,7 +334,8 @@ class Observer:
             kept.append(guard)
         elif _is_empty_or_flag(guard.value):
             self._settle_filled(guard, current, kept, filled)
-        elif is_a(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
+        elif is_a(guard.owner, WEAK_CONTAINERS) and id(guard.owner) not in self.reads.read_whole:
+            # a cache of results, filled by the first call
             guard.value = current
             self._caches.append(guard.owner)
             kept.append(guard)

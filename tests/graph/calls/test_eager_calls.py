@@ -5,6 +5,7 @@ import functools
 import io
 import re
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -540,3 +541,98 @@ def test_the_gradient_of_an_argument_is_read_in_eager_mode_and_stays():
         result = step(x)
     assert type(result) is torch.Tensor and result.tolist() == [6.0, 8.0]
     assert x.grad is gradient
+
+
+class Key:
+    """An object that a weak reference can refer to."""
+
+
+def count_in_weak_table():
+    keys, table = [Key() for _ in range(STEPS)], weakref.WeakKeyDictionary()
+
+    def step(x, y):
+        table[keys[len(table)]] = 1
+        return x * len(table)
+
+    return step
+
+
+def set_of_arguments():
+    return lambda *xs: xs[0] * len(set(xs))
+
+
+def keys_of_dict():
+    return lambda *xs: xs[0] * len(dict.fromkeys(xs))
+
+
+@pytest.mark.parametrize("make", [count_in_weak_table, set_of_arguments, keys_of_dict])
+@pytest.mark.parametrize("compiled", [graph_of, functools.partial(flow.compile_step, backend="aten")])
+def test_a_step_that_counts_what_python_tells_apart(make, compiled):
+    x, y = torch.ones(2), torch.ones(2)
+    eager, run = make(), compiled(make())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for args in ((x, y), (x, x), (x, y), (y, y)):
+            assert torch.equal(run(*args), eager(*args))
+
+
+def leave_dtype(x):
+    torch.set_default_dtype(torch.float64)
+    return x * torch.ones(2)
+
+
+def leave_grad_mode(x):
+    torch.set_grad_enabled(False)
+    return x * 2
+
+
+def leave_determinism(x):
+    torch.use_deterministic_algorithms(True)
+    return x * 2
+
+
+@pytest.mark.parametrize("step", [leave_dtype, leave_grad_mode, leave_determinism])
+def test_a_setting_of_torch_that_build_leaves_changed_is_changed_after_the_call(step):
+    def settings():
+        return (
+            torch.get_default_dtype(),
+            torch.is_grad_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
+        )
+
+    def as_at_start():
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)
+        torch.use_deterministic_algorithms(False)
+
+    try:
+        expected, left = step(torch.ones(2)), settings()
+        as_at_start()
+        with pytest.warns(UserWarning, match="build\\(\\) leaves torch.* changed"):
+            result = flow.compile_step(step, backend="aten")(torch.ones(2))
+        assert settings() == left
+        assert torch.equal(result, expected) and result.dtype == expected.dtype
+    finally:
+        as_at_start()
+
+
+def append(values, x):
+    values.append(x + 1)
+    return x * len(values)
+
+
+def update(values, x):
+    values["new"] = x + 1
+    return x * len(values)
+
+
+@pytest.mark.parametrize(("step", "kind"), [(append, list), (update, dict)])
+def test_lists_and_dicts_among_the_arguments_of_a_compiled_step_keep_its_changes(step, kind):
+    run, x = flow.compile_step(step, backend="aten"), torch.ones(2)
+    eager, compiled = kind(), kind()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            assert torch.equal(run(compiled, x), step(eager, x))
+    assert len(compiled) == len(eager)
+    assert repr(compiled) == repr(eager)

@@ -65,6 +65,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(builtins_of_sizes())
         stack.enter_context(_tracers())
+        stack.enter_context(patched(torch.Tensor, "__hash__", _hash(capture)))
         stack.enter_context(texts_of_tensors(capture, capturing))
         stack.enter_context(_deep_copies())
         stack.enter_context(patched(torch.utils, "swap_tensors", _swapped))
@@ -72,6 +73,20 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         for module in resolve(capture.definition.recompute):
             stack.enter_context(recomputed(module, capturing, capture.recorder))
         yield
+
+
+def _hash(capture: CaptureInterface) -> Any:
+    """Note which arguments are in sets or are keys of dicts, where one tensor given twice is one element."""
+
+    def make(original: Callable[[torch.Tensor], int]) -> Any:
+        def __hash__(tensor: torch.Tensor) -> int:
+            if capturing():
+                capture.reads.note_hash(tensor)
+            return original(tensor)
+
+        return __hash__
+
+    return make
 
 
 def _backward(capture: CaptureInterface) -> Any:

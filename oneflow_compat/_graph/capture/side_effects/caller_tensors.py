@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...._global.tensor import memory_of
-from ...errors import location_text
+from ...errors import CaptureError, location_text
 from ...program.operators import facts_of
 from ...program.program import roots, written_args
 from ...program.tensor_info import TensorInfo
@@ -73,8 +73,16 @@ def same_contents(before: Any, after: Any) -> bool:
     return spec == spec_now and all(map(operator.is_, leaves, now))
 
 
-def warn_of_changed_containers(capture: CaptureInterface) -> None:
-    """Warn once that the lists and dicts which build() changes are not those of the caller."""
+def note_changed_containers(capture: CaptureInterface) -> None:
+    """Warn once that the lists and dicts which build() changes are not those of the caller.
+
+    In the dialect of torch they are, so the call runs in eager mode.
+    """
+    if capture.definition.writes_through() and capture.config.ends_capture:
+        raise CaptureError(
+            "build() changes a list or dict among its arguments",
+            "Return the new elements, or keep them in an attribute of a module or of the graph.",
+        )
     if capture.assumptions.is_first_report("changed containers"):
         warnings.warn(
             f"graph {capture.definition.name}: build() changes a list or dict among its arguments. The"

@@ -78,6 +78,12 @@ def setting_guards(records_gradients: bool) -> list[Guard]:
     ]
 
 
+def changed_setting(before: list[Guard]) -> str | None:
+    """Return the label of a setting that is no longer what it was, or None."""
+    now = setting_guards(records_gradients=False)
+    return next((old.label for old, new in zip(before, now) if old.value != new.value), None)
+
+
 def _global(module: ModuleType, name: str, label: str, public: Callable[[], Any]) -> Guard:
     """Return a guard of a global of torch, or of the answer of a function if torch has no such global."""
     if not hasattr(module, name):

@@ -87,6 +87,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     printing_site: Any
     ends_capture: bool
     pinned: set[int]
+    hashed: dict[int, Any]
 
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if id(function) in _QUIET_IDS or function is builtins.isinstance:  # a capture replaces it
@@ -148,6 +149,12 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         elif not is_fake(tensor):
             self.pinned.add(id(tensor))
             self.objects[id(tensor)] = tensor
+
+    def hash_of_argument(self, tensor: torch.Tensor, site: Any) -> None:
+        """Name the second argument in sets or among keys of dicts: both may be one tensor."""
+        self.hashed[id(tensor)] = tensor
+        if len(self.hashed) > 1:
+            self.warn(site, IDENTITY)
 
     def class_call(self, cls: Any, arguments: Sequence[Any], site: Any) -> None:
         what = unfollowed_call(cls, None, "")

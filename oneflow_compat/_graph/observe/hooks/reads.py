@@ -106,6 +106,8 @@ class Reads(CallReads):
         self.elements_read: set[int] = set()  # ids of lists that build() changed, and read without a guard
         self.rearranged: set[int] = set()  # ids of lists that build() changed in another way than at the end
         self.pinned: set[Any] = set()  # ids of objects that were compared by identity
+        self.read_whole: set[int] = set()  # ids of weak containers whose length or elements build() asks for
+        self.hashed: dict[int, Any] = {}  # id -> an argument that is in a set, or a key of a dict
         self.made: set[Any] = set()  # ids of modules that build() made
         self.twins: dict[int, Any] = {}  # id(object that stands for an argument) -> the argument
         self.modules: set[Any] = set()
@@ -433,6 +435,8 @@ class Reads(CallReads):
 
     def elements_only(self, value: Any, site: Any) -> None:
         """Guard the elements of a container, and nothing of what these hold."""
+        if is_a(value, WEAK_CONTAINERS):
+            self.read_whole.add(id(value))
         key = (id(value), CONTENTS)
         if key not in self.seen:
             self.contents(value, site, _DEPTH)
