@@ -32,6 +32,7 @@ def effects_of(capture: CaptureInterface, outputs: Outputs) -> Effects:
         cleared_gradients=gradients.cleared,
         dropped_gradients=gradients.dropped,
         global_results=outputs.global_results,
+        own_objects=outputs.own_objects,
     )
 
 

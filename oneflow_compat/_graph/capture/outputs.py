@@ -11,7 +11,7 @@ import torch
 from ..._global.marks import is_global
 from ..._global.tensor import memory_of
 from ..program.captured import ArgumentChanges
-from ..program.program import Output
+from ..program.program import Output, roots
 from ..program.symbolic import is_run_value
 from .build import leaf_name
 
@@ -32,6 +32,9 @@ class Outputs:
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]]
     argument_changes: ArgumentChanges | None
+    # (index, index of the first result that is the same object): of results that look like another result or
+    # an argument, in its memory
+    own_objects: tuple[tuple[int, int], ...]
 
 
 def outputs_of(
@@ -68,7 +71,14 @@ def outputs_of(
     if results.changes:
         assert results.changed_spec is not None, "changes have values"
         changes = ArgumentChanges(results.changes, results.changed_spec, _constants(changed))
-    return Outputs(nodes, descriptions, _constants(values), _global_results(results.leaves, values), changes)
+    return Outputs(
+        nodes,
+        descriptions,
+        _constants(values),
+        _global_results(results.leaves, values),
+        changes,
+        _own_objects(results.leaves, values),
+    )
 
 
 def _description(name: str, value: Any, node: Node) -> Output:
@@ -89,6 +99,29 @@ def _global_results(leaves: Sequence[Any], values: Sequence[Any]) -> dict[int, t
         for i, leaf in enumerate(computed)
         if isinstance(leaf, torch.Tensor) and is_global(leaf)
     }
+
+
+def _own_objects(leaves: Sequence[Any], values: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Return the tensors among the nodes that views make of others without a change of layout.
+
+        y = x * 2
+        return y, y.detach()
+
+    Passes give both the same node, and build() returns two tensors.
+    """
+    first_like: dict[Any, Any] = {}  # (root of the views, layout) -> the first tensor
+    own: dict[int, int] = {}  # id of such a tensor -> its index
+    pairs = []
+    computed = [(leaf, node) for leaf, node in zip(leaves, values) if isinstance(node, torch.fx.Node)]
+    for index, (leaf, node) in enumerate(computed):
+        info = node.meta["tensor"] if isinstance(leaf, torch.Tensor) else None
+        if info is None:
+            continue
+        *views, root = roots([node])
+        is_of_input = bool(views) and root.op == "placeholder" and root.meta["tensor"] == info
+        if first_like.setdefault((root, info), leaf) is not leaf or is_of_input:
+            pairs.append((index, own.setdefault(id(leaf), index)))
+    return tuple(pairs)
 
 
 def _node_if_computed(recorder: Recorder, value: Any) -> Any:

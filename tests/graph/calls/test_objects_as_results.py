@@ -13,6 +13,8 @@ from graph_cases import graph_of
 from torch import nn
 from torch.nn import functional as F
 
+import oneflow as flow
+
 
 class Cache:
     """Keys of layers, as a cache of a language model holds them."""
@@ -322,3 +324,45 @@ def test_a_saved_graph_gives_dicts_for_objects(tmp_path):
     assert str(flow.load_graph(tmp_path / "g")(torch.full((2,), 2.0))) == str(
         {"layers": [{"keys": torch.tensor([4.0, 4.0])}], "length": 1}
     )
+
+
+# -- identity of results -----------------------------------------------------------------------
+def view_and_whole(x):
+    y = x * 2
+    return y.view(-1), y, y.detach(), y
+
+
+def views_of_an_argument(x):
+    return x.view(-1), x, x.detach()
+
+
+def list_twice(x):
+    part = [x * 2]
+    return {"a": part, "b": (part, [1, 2]), "c": [part]}
+
+
+def pairs_that_are_one(result):
+    leaves = [part for part in pytree.tree_leaves(result) if isinstance(part, torch.Tensor)]
+    return [(i, j) for i, a in enumerate(leaves) for j, b in enumerate(leaves[:i]) if a is b]
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+@pytest.mark.parametrize("step", [view_and_whole, views_of_an_argument])
+def test_results_in_one_memory_are_objects_of_their_own(step, backend):
+    run, x = flow.compile_step(step, backend=backend), torch.arange(3.0)
+    expected = step(x)
+    for _ in range(2):
+        results = run(x)
+        assert pairs_that_are_one(results) == pairs_that_are_one(expected)
+        assert len({result.data_ptr() for result in results}) == 1
+        results[0].unsqueeze_(0)
+        assert [result.shape for result in results[1:]] == [x.shape] * (len(results) - 1)
+        assert all(torch.equal(a.reshape(-1), b) for a, b in zip(results, expected))
+
+
+def test_a_list_that_occurs_twice_in_the_result_is_one_list():
+    run = flow.compile_step(list_twice, backend="aten")
+    for value in (1.0, 3.0):
+        results = run(torch.tensor(value))
+        assert results["a"] is results["b"][0] is results["c"][0]
+        assert results["a"][0].item() == 2 * value and results["b"][1] == [1, 2]

@@ -55,11 +55,27 @@ def flatten_results(
     """Return the results as flat leaves. `made_by_build()` returns the ids of the objects that it made."""
     try:
         flat, spec = pytree.tree_flatten(result)
-        if arguments is None and not any(map(can_be_opened, flat)):
+        if (
+            arguments is None
+            and not any(map(can_be_opened, flat))
+            and not _has_container_twice(result, set())
+        ):
             return Results(flat, spec)
         return _flattened(result, arguments, made_by_build())
     except RecursionError:
         raise nested_too_deeply() from None
+
+
+def _has_container_twice(value: Any, seen: set[int]) -> bool:
+    """Whether a list or dict occurs twice in a result: each call returns one object for it."""
+    if type(value) not in (list, dict, tuple):
+        return False
+    if type(value) is not tuple:
+        if id(value) in seen:
+            return True
+        seen.add(id(value))
+    parts = value.values() if type(value) is dict else value
+    return any(_has_container_twice(part, seen) for part in parts)
 
 
 def _flattened(result: Any, arguments: ArgumentObjects | None, created: set[int]) -> Results:
