@@ -187,6 +187,8 @@ class _Arguments:
                 twins[key] = _copy_of(value, copies)
             elif value.requires_grad:
                 twins[key] = value.detach().requires_grad_()
+            if key in twins and value.is_leaf and value.grad is not None:
+                twins[key].grad = value.grad.clone()
         self.leaves = [twins.get(id(value), value) for value in self._callers]
         self._tree = pytree.tree_unflatten(self.leaves, self._spec) if twins else (args, kwargs)
         self._caller_of = {id(twins[key]): (tensors[key], _version(twins[key])) for key in twins}

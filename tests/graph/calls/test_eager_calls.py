@@ -533,14 +533,15 @@ def test_an_error_that_eager_mode_raises_too_is_its_own_and_the_state_of_a_graph
     assert step.calls == [0]
 
 
-def test_the_gradient_of_an_argument_is_read_in_eager_mode_and_stays():
-    step = flow.compile_step(lambda x: x * 2 if x.grad is None else x.grad * 2, backend="aten")
+@pytest.mark.parametrize("compiled", [graph_of, functools.partial(flow.compile_step, backend="aten")])
+def test_the_gradient_of_an_argument_is_read_in_eager_mode_and_stays(compiled):
+    step = compiled(lambda x: x * 2 if x.grad is None else x.grad * 2)
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     gradient = x.grad = torch.tensor([3.0, 4.0])
     with pytest.warns(UserWarning, match=r"x\.grad"):
         result = step(x)
     assert type(result) is torch.Tensor and result.tolist() == [6.0, 8.0]
-    assert x.grad is gradient
+    assert x.grad is gradient and gradient.tolist() == [3.0, 4.0]
 
 
 class Key:
