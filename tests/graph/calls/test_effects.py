@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import io
 import logging
 import random
@@ -23,19 +24,20 @@ def programs(tmp_path_factory):
     return written(tmp_path_factory.mktemp("programs"))
 
 
-def outcome(make, graph):
+def graph_of(build):
+    class Step(flow.nn.Graph):
+        def build(self, x):
+            return build(x)
+
+    return Step()
+
+
+def outcome(make, compiled=lambda step: step):
     """Return what the calls return, show and leave behind."""
     for seed in (torch.manual_seed, random.seed, np.random.seed):
         seed(0)
     step, observed = make()
-    if graph:
-        build = step
-
-        class Step(flow.nn.Graph):
-            def build(self, x):
-                return build(x)
-
-        step = Step()
+    step = compiled(step)
     text, values = io.StringIO(), []
     handler = logging.StreamHandler(text)
     root = logging.getLogger()
@@ -55,8 +57,8 @@ def outcome(make, graph):
     return values, text.getvalue()
 
 
+@pytest.mark.parametrize("compiled", [graph_of, functools.partial(flow.compile_step, backend="aten")])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_graph_has_the_results_the_output_and_the_state_of_eager_mode(name, programs):
+def test_a_program_has_the_results_the_output_and_the_state_of_eager_mode(name, compiled, programs):
     make = getattr(programs, f"make_{name}")
-    expected, actual = outcome(make, graph=False), outcome(make, graph=True)
-    np.testing.assert_equal(actual, expected)
+    assert outcome(make, compiled) == outcome(make)

@@ -1,5 +1,6 @@
 """flow.compile_step: a training step of eager mode is a graph, unchanged, with the same result."""
 
+import collections
 import copy
 import pickle
 import warnings
@@ -354,3 +355,54 @@ def test_a_number_that_changes_in_each_call_ends_in_eager_mode():
         for i in range(60):
             expected.sub_(0.1 * (torch.ones(4) * (i / 7)))
     torch.testing.assert_close(weight, nn.Parameter(expected))
+
+
+class Output(collections.OrderedDict):
+    """As the outputs of transformers: entries are attributes, and none is ever removed."""
+
+    def __init__(self, **entries):
+        super().__init__()
+        for name, value in entries.items():
+            self[name] = value
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def __delitem__(self, name):
+        raise TypeError("no entry of an output is removed")
+
+    setdefault = pop = update = __delitem__
+
+
+def test_a_capture_that_begins_again_leaves_dicts_alone_whose_class_allows_no_change():
+    """The optimizer that the step refers to is met after the model has made its output."""
+    kept = Output(calls=0)
+
+    def make():
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x):
+            optimizer.zero_grad()
+            logits = model(x)
+            output = Output(logits=logits, loss=logits.square().mean())
+            kept["calls"] = kept["calls"] + 1
+            kept["new"] = "value"
+            output.loss.backward()
+            optimizer.step()
+            return output
+
+        return model, step
+
+    torch.manual_seed(0)
+    eager_model, eager = make()
+    torch.manual_seed(0)
+    model, step = make()
+    step = flow.compile_step(step, backend="aten")
+    for _ in range(3):
+        x = torch.randn(4, 3)
+        for a, b in zip(eager(x).values(), step(x).values()):
+            assert torch.equal(a, b)
+    assert all(map(torch.equal, eager_model.parameters(), model.parameters()))
+    assert dict(kept) == {"calls": 6, "new": "value"}

@@ -221,7 +221,9 @@ def restore(container: Any, picture: tuple[Any, ...], keys: tuple[Any, ...] | No
 
 
 def _restore_dict(container: dict[Any, Any], picture: tuple[Any, ...], keys: tuple[Any, ...] | None) -> None:
-    before, cls = _entries(picture), type(container)
+    """Restore the entries, by the methods of the class in C: a class in Python may allow no change."""
+    before = _entries(picture)
+    cls: Any = collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
     for key in keys if keys is not None else _changed_keys(picture, contents(container)):
         if key not in before:
             if dict.__contains__(container, key):
