@@ -24,16 +24,16 @@ class BranchSearch:
         self.errors: list[Exception] = []  # of build(), one for each attempt
         self._turned: list[Branch] = []  # branches whose first outcome raised
 
-    def turn_last_guess(self, error: Exception, branches: Mapping[Branch, bool]) -> bool:
+    def turn_last_guess(self, error: Exception, branches: Mapping[Branch, bool], most: int) -> bool:
         """Take the other outcome of the last guess among the branches that the failed capture took.
 
-        Return False if there is no guess left, or if there were too many attempts.
+        Return False if there is no guess left, or after more than `most` attempts.
         """
         self.errors.append(error)
         guesses = list(branches.items())
         while guesses and (guesses[-1][0] in self.told or guesses[-1][0] in self._turned):
             guesses.pop()
-        if not guesses or len(self.errors) > MAX_BRANCHED:
+        if not guesses or len(self.errors) > most:
             return False
         branch, outcome = guesses.pop()
         before = dict(guesses)

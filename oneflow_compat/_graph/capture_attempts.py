@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .._signals import error_of_handler
 from .argument_sizes import BACKENDS_WITH_NOTES, remembered_sizes
 from .assumptions import DependentSizes
-from .branch_search import BranchSearch
+from .branch_search import MAX_BRANCHED, BranchSearch
 from .capture.capture import Capture
 from .capture.side_effects.survivors import refuse_kept_numbers, settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from .signature import Signature
 
 
+# captures that a call may cost if each ends because no program can hold build(): the call runs in eager mode
+_MAX_REFUSALS = 2
 _WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
 
 
@@ -174,10 +176,12 @@ class CaptureAttempts:
         """
         assumptions = self.assumptions
         has_symbols = assumptions.has_symbols_for_dependent_sizes
-        if isinstance(error, CaptureError) and not isinstance(error, RaisedInBuild) and has_symbols:
+        is_refusal = isinstance(error, CaptureError) and not isinstance(error, RaisedInBuild)
+        if is_refusal and has_symbols:
             assumptions.dependent_sizes = DependentSizes.NUMBERS_ONLY
             return True
-        if search.turn_last_guess(error, branches):
+        tries = _MAX_REFUSALS if is_refusal and self.config.ends_capture else MAX_BRANCHED
+        if search.turn_last_guess(error, branches, tries):
             return True
         if has_symbols:
             assumptions.dependent_sizes = DependentSizes.NUMBERS_ONLY
