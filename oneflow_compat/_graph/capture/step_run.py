@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..observe import leave_out_state
 from .build import run_build
 from .update.scalers_of_build import ScalersOfBuild
+from .update.steps_of_build import find_early
 
 if TYPE_CHECKING:
     from .interfaces import CaptureInterface
@@ -21,5 +22,6 @@ def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfC
     steps.options, steps.assigned, steps.written = capture.options, reads.assigned, reads.written
     if update is not None:
         leave_out_state(reads, (optimizer for optimizer, _ in update.state.optimizers))
+    gradients.on_zero_grad = lambda owner: find_early(capture, owner)
     with gradients.observed(), steps.recorded(), ScalersOfBuild(update).recorded():
         return run_build(capture, flat)

@@ -20,7 +20,7 @@ from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
 from ..build import autocast
 from ..state_map import resolve
-from ..update.steps_of_build import FoundOptimizer
+from ..update.steps_of_build import FoundOptimizer, is_known, is_of_build
 from .checkpointing import recomputed, torch_checkpoints
 from .integer_indexing import tensors_as_indices
 from .patching import answered_in_build, global_hook, patched, patched_attributes, undone
@@ -228,13 +228,12 @@ def _no_step_in_build(capture: CaptureInterface) -> Iterator[None]:
 
 def _find(capture: CaptureInterface, stepped: Optimizer) -> None:
     """Capture again with an optimizer that is not known. Raise if it is known, or made by the step."""
-    if any(stepped is known for known, _ in resolve(capture.definition.optimizers)):
+    if is_known(capture, stepped):
         raise CaptureError(
             f"the step calls step() of {type(stepped).__name__} by another way than optimizer.step()",
             "Call optimizer.step().",
         )
-    params = [p for group in stepped.param_groups for p in group["params"]]
-    if any(isinstance(p, FakeTensor) for p in params) or id(stepped) in capture.reads.ids_made_by_build():
+    if is_of_build(capture, stepped):
         raise CaptureError(
             f"the step makes a {type(stepped).__name__} and calls its step()",
             "Make the optimizer outside of the step.",

@@ -71,6 +71,7 @@ class GradientsOfCall:
         self._entries: dict[int, _Entry] = {}
         self._clears = False  # while zero_grad() runs, which asks whether there is a gradient
         self.guards: list[Guard] = []
+        self.on_zero_grad: Callable[[Any], object] | None = None  # gets the optimizer or module
 
     # -- during the capture ---------------------------------------------------------------
     def __enter__(self) -> GradientsOfCall:
@@ -84,6 +85,7 @@ class GradientsOfCall:
         forget(self.restore)
         self._entries.clear()  # an error of build() keeps this object in its frames
         self._tensors.clear()
+        self.on_zero_grad = None  # guards of zero_grad() keep this object
 
     def restore(self) -> None:
         for entry in self._entries.values():
@@ -152,6 +154,8 @@ class GradientsOfCall:
                 if not capturing() or not set_to_none:
                     original(owner, set_to_none)
                     return
+                if self.on_zero_grad is not None:
+                    self.on_zero_grad(owner)
                 outer, self._clears = (self._clears, self._recorder.phase), True
                 self._recorder.phase = "update"  # it asks for the groups of the optimizer, not for options
                 try:

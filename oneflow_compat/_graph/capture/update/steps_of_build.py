@@ -7,17 +7,19 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...._active import capturing
 from ...errors import CapturedAgain, CaptureError
 from ..patches.patching import patched_attributes
+from ..state_map import resolve
 from . import sparse_rows
 from .step import external_updates
 
 if TYPE_CHECKING:
-    from torch.optim import Optimizer
-
+    from ..interfaces import CaptureInterface
     from ..values.option_reads import OptionReads
     from .step import Update
 
@@ -28,6 +30,23 @@ class FoundOptimizer(CapturedAgain):
     def __init__(self, optimizer: Optimizer) -> None:
         super().__init__(type(optimizer).__name__)
         self.optimizer = optimizer
+
+
+def is_known(capture: CaptureInterface, optimizer: Optimizer) -> bool:
+    return any(optimizer is known for known, _ in resolve(capture.definition.optimizers))
+
+
+def is_of_build(capture: CaptureInterface, optimizer: Optimizer) -> bool:
+    """Whether the step makes an optimizer, or parameters of it."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    has_fakes = any(isinstance(p, FakeTensor) for p in params)
+    return has_fakes or id(optimizer) in capture.reads.ids_made_by_build()
+
+
+def find_early(capture: CaptureInterface, owner: object) -> None:
+    """Capture again with an optimizer whose zero_grad() is called: it is often the first line of a step."""
+    if isinstance(owner, Optimizer) and not is_known(capture, owner) and not is_of_build(capture, owner):
+        raise FoundOptimizer(owner)
 
 
 class StepsOfBuild:
