@@ -241,6 +241,30 @@ def test_changes_of_a_capture_that_ends_are_taken_back_before_the_call_runs():
     assert (counted.n, Counted.total) == (3, 3)
 
 
+def test_a_hook_that_a_capture_removes_is_there_again_before_the_call_runs():
+    layer, calls = nn.Linear(2, 2), []
+    pair = []
+
+    def hook(module, args, output):
+        calls.append(output)
+        while pair:
+            pair.pop().remove()
+        return output * 2
+
+    pair.append(layer.register_forward_hook(hook))
+    pair.append(layer.register_forward_hook(lambda module, args, output: output + 1))
+
+    def step(x):
+        out = layer(x)
+        return out if out.sum().item() != 0 else -out
+
+    graph, x = graph_of(step), torch.ones(2)
+    plain = torch.nn.functional.linear(x, layer.weight, layer.bias)
+    assert torch.equal(graph(x), plain * 2 + 1)
+    assert torch.equal(graph(x), plain)
+    assert len(calls) == 1 and torch.equal(calls[0], plain)
+
+
 def test_a_cache_that_the_first_call_fills_costs_one_more_capture_and_no_call_in_eager_mode():
     cache = {}
 
