@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
+from ..._global.marks import is_global
 from ..._global.program_results import wrappers
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, UsageError, raised_at
 from ..program.object_trees import has_objects, owners_of_leaves
 from ..program.python_values import is_constant
 from ..program.pytree import argument_names, path_text, paths, tree_flatten, with_sizes
 from ..program.symbolic import SYMBOLIC_NUMBERS
+from .results.histories import refuse_lost_attributes
 from .results.unknown_sizes import asks_for_a_size, innermost
 from .side_effects.argument_objects import ArgumentObjects
 from .side_effects.caller_tensors import same_contents, warn_of_changed_containers
@@ -92,6 +94,7 @@ def check_results(results: Results) -> None:
 
     check_leaves(results.leaves, name, (torch.nn.Module,))
     check_leaves(results.changed_leaves, lambda index: "new value in an argument")
+    refuse_lost_attributes(results.leaves)
 
 
 def _text_of_part(path: Keys, owner: type) -> str:
@@ -105,7 +108,7 @@ def _is_nested(tensor: torch.Tensor) -> bool:
 
 def _has_own_behavior(tensor: torch.Tensor) -> bool:
     """Whether the class of a tensor answers otherwise than torch.Tensor, which stands for it in a capture."""
-    if isinstance(tensor, wrappers()):
+    if is_global(tensor) or isinstance(tensor, wrappers()):
         return False
     own = itertools.takewhile(lambda base: base is not torch.Tensor, type(tensor).__mro__)
     bases = (base for base in own if base is not torch.nn.Parameter)

@@ -494,3 +494,63 @@ def test_inference_graphs_of_several_modes():
             result = Step()(x)
         assert torch.equal(result, expected)
         assert not result.requires_grad
+
+
+def with_attribute(x):
+    out = x + 1
+    out.scale = 3.0
+    return out
+
+
+def with_gradient(x):
+    out = (x + 1).requires_grad_()
+    (out * out).sum().backward()
+    return out
+
+
+def with_hook(x):
+    out = (x + 1).requires_grad_()
+    out.register_hook(lambda gradient: gradient * 2)
+    return out
+
+
+def a_parameter(x):
+    return torch.nn.Parameter(x + 1)
+
+
+def attribute_of_an_argument(x):
+    x.scale = 3.0
+    return x * x.scale
+
+
+def trained_argument(x):
+    return torch.autograd.grad((x.requires_grad_() ** 2).sum(), x)[0]
+
+
+def hook_of_an_argument(x):
+    x.requires_grad_().register_hook(lambda gradient: gradient * 2)
+    return x.detach()
+
+
+@pytest.mark.parametrize("step", [
+    with_attribute, with_gradient, with_hook, a_parameter, attribute_of_an_argument, trained_argument,
+    hook_of_an_argument,
+], ids=lambda step: step.__name__)  # fmt: skip
+def test_what_a_step_leaves_on_tensors_of_the_caller_is_what_eager_mode_leaves(step):
+    compiled = flow.compile_step(step, backend="aten")
+
+    def left(call):
+        x = torch.ones(2)
+        result = call(x)
+        return [
+            (type(t), t.requires_grad, t.grad, getattr(t, "scale", None), len(t._backward_hooks or ()))
+            for t in (x, result)
+        ]
+
+    for _ in range(2):
+        assert str(left(compiled)) == str(left(step))
+
+
+def test_a_graph_does_not_lose_attributes_of_its_results():
+    graph = graph_of(with_attribute)
+    assert [graph(torch.ones(2)).scale for _ in range(2)] == [3.0, 3.0]
