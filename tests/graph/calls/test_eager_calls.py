@@ -460,6 +460,16 @@ def test_a_lazy_layer_runs_and_the_next_call_has_a_program():
     assert graph.program is not None
 
 
+def test_a_lazy_layer_that_is_no_part_of_the_graph_runs():
+    layer = torch.nn.Sequential(torch.nn.LazyLinear(2))
+    graph, x = graph_of(lambda x: layer(x)), torch.ones(1, 3)
+    with pytest.warns(UserWarning, match="its module is a lazy one"):
+        first = graph(x)
+    assert torch.equal(first, layer(x))
+    assert torch.equal(graph(x), first)
+    assert graph.program is not None
+
+
 def test_build_graph_says_what_no_program_holds():
     graph = graph_of(lambda x: x if x.sum() > 0 else -x)
     with pytest.raises(OneFlowError, match=re.escape("x.sum() > 0")):
