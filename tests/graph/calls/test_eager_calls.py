@@ -12,6 +12,7 @@ import torch
 import oneflow as flow
 from oneflow import nn
 from oneflow._errors import OneFlowError
+from oneflow._graph.observe.guards import checkers
 
 pytestmark = pytest.mark.eager_calls
 STEPS = 7
@@ -420,6 +421,29 @@ def test_a_graph_under_grad_and_vmap():
     x = torch.tensor([1.0, 2.0])
     assert torch.func.grad(graph)(x).tolist() == [3.0, 12.0]
     assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [1.0, 1.0]
+
+
+def test_guards_are_probed_outside_of_the_transforms_of_the_caller():
+    graph = graph_of(lambda x: x * 2)
+    checkers.probed_features.cache_clear()
+    assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    features = checkers.probed_features()
+    checkers.probed_features.cache_clear()
+    assert features == checkers.probed_features()
+
+
+def test_a_cache_of_results_by_argument_answers_as_in_eager_mode():
+    def step_of():
+        squared = functools.lru_cache(lambda x: x**2)
+        return lambda x: squared(x) + 1
+
+    step, x = graph_of(step_of()), torch.ones(2)
+    compiled, eager = flow.compile_step(step_of(), backend="aten"), step_of()
+    for _ in range(3):
+        assert compiled(x).tolist() == eager(x).tolist() == [2.0, 2.0]
+        x += 1
+    assert step(torch.full((2,), 3.0)).tolist() == [10.0, 10.0]
 
 
 def test_a_step_of_an_optimizer_inside_build():
