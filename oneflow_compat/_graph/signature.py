@@ -54,22 +54,29 @@ def with_autocast(key: Signature) -> Signature:
 def _leaf_key(leaf: Any) -> tuple[Any, ...]:
     """Return what two values have in common that one program may serve."""
     if isinstance(leaf, torch.Tensor):
-        if is_global(leaf):
-            return (
-                leaf.shape,
-                leaf.stride(),
-                leaf.dtype,
-                leaf.device,
-                leaf.requires_grad,
-                leaf._of_placement,
-                leaf._of_sbp,
-            )
-        if leaf.layout is torch.strided:
-            layout = (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
-            if leaf.dtype in _COMPLEX and leaf.is_conj():
-                return (*layout, "conjugate")
-            return layout if type(leaf) in _PLAIN else (*layout, type(leaf))
-        return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
+        if type(leaf) not in _PLAIN:  # a class of the user's may count, change or refuse what is asked of it
+            with torch._C.DisableTorchFunctionSubclass():
+                return _tensor_key(leaf)
+        return _tensor_key(leaf)
     if type(leaf) is float and (leaf == 0.0 or leaf != leaf):
         return (float, repr(leaf))  # 0.0 equals -0.0, and nan does not equal itself
     return (type(leaf), leaf)
+
+
+def _tensor_key(leaf: torch.Tensor) -> tuple[Any, ...]:
+    if is_global(leaf):
+        return (
+            leaf.shape,
+            leaf.stride(),
+            leaf.dtype,
+            leaf.device,
+            leaf.requires_grad,
+            leaf._of_placement,
+            leaf._of_sbp,
+        )
+    if leaf.layout is torch.strided:
+        layout = (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
+        if leaf.dtype in _COMPLEX and leaf.is_conj():
+            return (*layout, "conjugate")
+        return layout if type(leaf) in _PLAIN else (*layout, type(leaf))
+    return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
+from ..._global.marks import is_global
+from ..._global.program_results import wrappers
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, UsageError, raised_at
 from ..program.object_trees import has_objects, owners_of_leaves
 from ..program.python_values import is_constant
 from ..program.pytree import argument_names, path_text, paths, tree_flatten, with_sizes
 from ..program.symbolic import SYMBOLIC_NUMBERS
+from .results.histories import refuse_lost_attributes
 from .results.unknown_sizes import asks_for_a_size, innermost
 from .side_effects.argument_objects import ArgumentObjects
 from .side_effects.caller_tensors import note_changed_containers, same_contents
@@ -31,6 +35,13 @@ if TYPE_CHECKING:
     from ..definition import GraphDefinition
     from ..program.locations import Keys
     from .interfaces import CaptureInterface, LossFactor
+
+# what the body of a class without a method of its own leaves in it, on any Python
+_OF_EVERY_CLASS = frozenset(
+    ["__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"]
+    + ["__firstlineno__", "__static_attributes__", "__orig_bases__", "__parameters__", "__annotate_func__"]
+    + ["__annotations_cache__", "__abstractmethods__", "_abc_impl"]
+)
 
 
 def check_leaves(flat: Iterable[Any], name: Callable[[int], str], also: tuple[type, ...] = ()) -> None:
@@ -47,7 +58,7 @@ def check_leaves(flat: Iterable[Any], name: Callable[[int], str], also: tuple[ty
                 " flow.from_numpy(x)). An object may also hold functions, classes and other such objects:"
                 " leave anything else out of it, or use only its tensors.",
             )
-        if isinstance(leaf, torch.Tensor) and leaf.is_nested:
+        if isinstance(leaf, torch.Tensor) and _is_nested(leaf):
             raise GraphTypeError(
                 f"the {name(index)} of build() is a nested tensor, which a graph cannot take", KEEP_PADDED
             )
@@ -64,6 +75,13 @@ def check_arguments(flat: Sequence[Any], spec: TreeSpec, positional: Sequence[st
         return f"argument {argument!r}{_text_of_part(paths(spec)[index][2:], owner)}"
 
     check_leaves(flat, name)
+    for index, leaf in enumerate(flat):
+        if isinstance(leaf, torch.Tensor) and type(leaf) is not torch.Tensor and _has_own_behavior(leaf):
+            raise GraphTypeError(
+                f"the {name(index)} of build() is a tensor of the class {_class_name(type(leaf))}, which has"
+                " methods or attributes of its own",
+                "A program computes with plain tensors: pass those inside, or x.as_subclass(torch.Tensor).",
+            )
 
 
 def check_results(results: Results) -> None:
@@ -76,10 +94,25 @@ def check_results(results: Results) -> None:
 
     check_leaves(results.leaves, name, (torch.nn.Module,))
     check_leaves(results.changed_leaves, lambda index: "new value in an argument")
+    refuse_lost_attributes(results.leaves)
 
 
 def _text_of_part(path: Keys, owner: type) -> str:
     return f"{path_text(path)} (in an object of the class {_class_name(owner)})"
+
+
+def _is_nested(tensor: torch.Tensor) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():  # the class may refuse the question
+        return tensor.is_nested
+
+
+def _has_own_behavior(tensor: torch.Tensor) -> bool:
+    """Whether the class of a tensor answers otherwise than torch.Tensor, which stands for it in a capture."""
+    if is_global(tensor) or isinstance(tensor, wrappers()):
+        return False
+    own = itertools.takewhile(lambda base: base is not torch.Tensor, type(tensor).__mro__)
+    bases = (base for base in own if base is not torch.nn.Parameter)
+    return any(not _OF_EVERY_CLASS.issuperset(vars(base)) for base in bases)
 
 
 def _class_name(cls: type) -> str:

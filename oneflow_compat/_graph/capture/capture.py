@@ -124,6 +124,8 @@ class Capture:
             step_reads.undo_writes()
         if hasattr(self, "python_values"):
             self.python_values.undo_writes()
+        elif hasattr(self, "reads"):  # build() returned what no program can return
+            self.reads.undo_writes()
 
     def _release(self) -> None:
         """Drop everything but the recorder's branches; frames of the error and cycles hold this object."""

@@ -14,6 +14,7 @@ import torch
 import oneflow as flow
 from oneflow import nn
 from oneflow._errors import OneFlowError
+from oneflow._graph.observe.guards import checkers
 
 pytestmark = pytest.mark.eager_calls
 STEPS = 7
@@ -243,6 +244,46 @@ def test_changes_of_a_capture_that_ends_are_taken_back_before_the_call_runs():
     assert (counted.n, Counted.total) == (3, 3)
 
 
+def test_changes_are_taken_back_if_only_the_result_has_no_place_in_a_program():
+    layer, seen = nn.Linear(2, 2), []
+
+    def step(x):
+        seen.append(x.sum())
+        layer.register_forward_hook(lambda module, args, output: output + 1)
+        return layer(x), iter([1])
+
+    graph, x = graph_of(step), torch.ones(2)
+    for calls in (1, 2):
+        result, _ = graph(x)
+        assert [type(value) for value in seen] == [torch.Tensor] * calls
+        assert len(layer._forward_hooks) == calls
+        assert torch.equal(result, torch.nn.functional.linear(x, layer.weight, layer.bias) + 1 + (calls - 1))
+
+
+def test_a_hook_that_a_capture_removes_is_there_again_before_the_call_runs():
+    layer, calls = nn.Linear(2, 2), []
+    pair = []
+
+    def hook(module, args, output):
+        calls.append(output)
+        while pair:
+            pair.pop().remove()
+        return output * 2
+
+    pair.append(layer.register_forward_hook(hook))
+    pair.append(layer.register_forward_hook(lambda module, args, output: output + 1))
+
+    def step(x):
+        out = layer(x)
+        return out if out.sum().item() != 0 else -out
+
+    graph, x = graph_of(step), torch.ones(2)
+    plain = torch.nn.functional.linear(x, layer.weight, layer.bias)
+    assert torch.equal(graph(x), plain * 2 + 1)
+    assert torch.equal(graph(x), plain)
+    assert len(calls) == 1 and torch.equal(calls[0], plain)
+
+
 def test_a_cache_that_the_first_call_fills_costs_one_more_capture_and_no_call_in_eager_mode():
     cache = {}
 
@@ -400,6 +441,29 @@ def test_a_graph_under_grad_and_vmap():
     assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [1.0, 1.0]
 
 
+def test_guards_are_probed_outside_of_the_transforms_of_the_caller():
+    graph = graph_of(lambda x: x * 2)
+    checkers.probed_features.cache_clear()
+    assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    features = checkers.probed_features()
+    checkers.probed_features.cache_clear()
+    assert features == checkers.probed_features()
+
+
+def test_a_cache_of_results_by_argument_answers_as_in_eager_mode():
+    def step_of():
+        squared = functools.lru_cache(lambda x: x**2)
+        return lambda x: squared(x) + 1
+
+    step, x = graph_of(step_of()), torch.ones(2)
+    compiled, eager = flow.compile_step(step_of(), backend="aten"), step_of()
+    for _ in range(3):
+        assert compiled(x).tolist() == eager(x).tolist() == [2.0, 2.0]
+        x += 1
+    assert step(torch.full((2,), 3.0)).tolist() == [10.0, 10.0]
+
+
 def test_a_step_of_an_optimizer_inside_build():
     model = net()
     twin = copy.deepcopy(model)
@@ -434,6 +498,16 @@ def test_a_lazy_layer_runs_and_the_next_call_has_a_program():
 
     graph, x = Step(), torch.ones(1, 3)
     first = graph(x)
+    assert torch.equal(graph(x), first)
+    assert graph.program is not None
+
+
+def test_a_lazy_layer_that_is_no_part_of_the_graph_runs():
+    layer = torch.nn.Sequential(torch.nn.LazyLinear(2))
+    graph, x = graph_of(lambda x: layer(x)), torch.ones(1, 3)
+    with pytest.warns(UserWarning, match="its module is a lazy one"):
+        first = graph(x)
+    assert torch.equal(first, layer(x))
     assert torch.equal(graph(x), first)
     assert graph.program is not None
 
@@ -637,3 +711,63 @@ def test_lists_and_dicts_among_the_arguments_of_a_compiled_step_keep_its_changes
             assert torch.equal(run(compiled, x), step(eager, x))
     assert len(compiled) == len(eager)
     assert repr(compiled) == repr(eager)
+
+
+def with_attribute(x):
+    out = x + 1
+    out.scale = 3.0
+    return out
+
+
+def with_gradient(x):
+    out = (x + 1).requires_grad_()
+    (out * out).sum().backward()
+    return out
+
+
+def with_hook(x):
+    out = (x + 1).requires_grad_()
+    out.register_hook(lambda gradient: gradient * 2)
+    return out
+
+
+def a_parameter(x):
+    return torch.nn.Parameter(x + 1)
+
+
+def attribute_of_an_argument(x):
+    x.scale = 3.0
+    return x * x.scale
+
+
+def trained_argument(x):
+    return torch.autograd.grad((x.requires_grad_() ** 2).sum(), x)[0]
+
+
+def hook_of_an_argument(x):
+    x.requires_grad_().register_hook(lambda gradient: gradient * 2)
+    return x.detach()
+
+
+@pytest.mark.parametrize("step", [
+    with_attribute, with_gradient, with_hook, a_parameter, attribute_of_an_argument, trained_argument,
+    hook_of_an_argument,
+], ids=lambda step: step.__name__)  # fmt: skip
+def test_what_a_step_leaves_on_tensors_of_the_caller_is_what_eager_mode_leaves(step):
+    compiled = flow.compile_step(step, backend="aten")
+
+    def left(call):
+        x = torch.ones(2)
+        result = call(x)
+        return [
+            (type(t), t.requires_grad, t.grad, getattr(t, "scale", None), len(t._backward_hooks or ()))
+            for t in (x, result)
+        ]
+
+    for _ in range(2):
+        assert str(left(compiled)) == str(left(step))
+
+
+def test_a_graph_does_not_lose_attributes_of_its_results():
+    graph = graph_of(with_attribute)
+    assert [graph(torch.ones(2)).scale for _ in range(2)] == [3.0, 3.0]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hostile_cases import X
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 import oneflow as flow
 from oneflow._errors import OneFlowError
@@ -17,8 +18,7 @@ from oneflow._upstream.versions import torch_is_before
 
 
 class Own(torch.Tensor):
-    def doubled(self):
-        return self * 2
+    pass
 
 
 def trained(gradient=None):
@@ -145,10 +145,58 @@ def test_question_that_a_symbolic_tensor_answers_otherwise_is_named(ask):
         Built(lambda x: x * ask(x))(X.clone())
 
 
-def test_method_of_a_class_of_the_users_is_explained():
-    with pytest.warns(UserWarning, match="the class Own of the argument 'x', a plain tensor in build"):
-        with pytest.raises(AttributeError, match="doubled"):
-            Built(lambda x: x.doubled())(X.as_subclass(Own))
+class Doubling(torch.Tensor):
+    ndim = 7
+
+    def doubled(self):
+        return self * 2
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs)
+        return result * 2 if function is torch.Tensor.add else result
+
+
+class Refusing(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        raise ValueError("no functions of torch")
+
+
+def of_class(cls):
+    return lambda x: x.as_subclass(cls)
+
+
+CLASSES_OF_TENSORS = {
+    "a method": (lambda x: x.doubled(), of_class(Doubling)),
+    "an attribute": (lambda x: torch.ones(x.ndim), of_class(Doubling)),
+    "a function of torch": (lambda x: x.add(1.0), of_class(Doubling)),
+    "a function that raises": (lambda x: 1 if type(x) is Refusing else 2, of_class(Refusing)),
+    "tensors inside": (lambda x: x + 1.0, lambda x: TwoTensor(x, x + 1.0)),
+    "an attribute inside": (lambda x: x.b + 1.0, lambda x: TwoTensor(x, x + 1.0)),
+}
+
+
+def plain(x):
+    return x.a + x.b if isinstance(x, TwoTensor) else x.as_subclass(torch.Tensor)
+
+
+@pytest.mark.eager_calls
+@pytest.mark.parametrize("case", CLASSES_OF_TENSORS)
+def test_class_of_tensors_with_behavior_of_its_own_runs_in_eager_mode(case):
+    build, wrap = CLASSES_OF_TENSORS[case]
+    expected, step = build(wrap(X.clone())), flow.compile_step(build)
+    with pytest.warns(UserWarning, match="methods or attributes of its own"):
+        result = step(wrap(X.clone()))
+    for _ in range(2):
+        assert type(result) is type(expected)
+        assert result == expected if type(result) is int else torch.equal(plain(result), plain(expected))
+        result = step(wrap(X.clone()))
+
+
+def test_class_of_tensors_with_behavior_of_its_own_is_no_argument_of_a_program():
+    with pytest.raises(OneFlowError, match="argument 'x' of build.*TwoTensor, which has methods"):
+        Built(lambda x: x + 1.0, strict=True)(TwoTensor(X, X))
 
 
 @pytest.mark.parametrize("ask", [

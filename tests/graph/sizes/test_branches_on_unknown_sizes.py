@@ -162,6 +162,30 @@ def test_a_branch_that_raises():
     assert torch.equal(graph(x), x * 2) and len(graph._engine.programs) == 1
 
 
+@pytest.mark.parametrize("check, error", [
+    (lambda n: torch._check(n % 3 == 0), RuntimeError),
+    (lambda n: torch._check(n >= 3, lambda: "too few"), RuntimeError),
+    (lambda n: torch._check_value(n == 3), ValueError),
+    (lambda n: torch._check_index(n == 3), IndexError),
+])  # fmt: skip
+def test_check_of_torch_is_made_in_each_run(check, error):
+    def build(x):
+        rows = x[x > 0]
+        check(rows.shape[0])
+        return rows * 2
+
+    few, three = torch.tensor([1.0, 2.0, -3.0]), torch.ones(3)
+    for calls in ((three, few, three), (few, three, few)):
+        graph = Positive(build)
+        for x in calls:
+            if x is three:
+                assert torch.equal(graph(x), x * 2)
+            else:
+                with pytest.raises(error):
+                    graph(x)
+        assert len(graph._engine.programs) == 1
+
+
 def test_a_branch_that_raises_is_not_recorded():
     """Whether build() raises is decided by the values, however the test is written and whichever way is likely."""
 

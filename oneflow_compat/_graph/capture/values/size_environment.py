@@ -11,7 +11,9 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.experimental import sym_node, symbolic_shapes
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, statically_known_true
 from torch.utils._sympy.functions import FloorDiv
 
 from ...._global.marks import several
@@ -19,6 +21,7 @@ from ...errors import is_internal, note_error, user_location
 from ...program.symbolic import SYMBOLIC_NUMBERS
 
 _CONVERSIONS = {"__bool__", "__int__", "__index__", "__float__"}
+_FILES_OF_CHECKS = frozenset([__file__, torch.__file__, symbolic_shapes.__file__, sym_node.__file__])
 _LARGE = sympy.Integer(2) ** 60
 
 
@@ -63,6 +66,23 @@ class SizeEnvironment(ShapeEnv):
             if several():  # ranks that take different branches would wait for each other
                 raise
         return self._answer_user(branch, sym_node, fallback_value, frame, is_of_layer)
+
+    def guard_or_defer_runtime_assert(  # type: ignore[override]  # torch caches the answers
+        self, orig_expr: Any, msg: str, fx_node: Any = None
+    ) -> bool:
+        """Record torch._check() of user code as a branch, because torch defers it to a compiler.
+
+        Functions of torch check their own arguments, and so do their kernels in each run.
+        """
+        frame, branch = _checking_frame(), self.branch
+        condition = torch.SymBool(SymNode(orig_expr, self, bool, None))
+        is_decided = any(map(statically_known_true, (condition, torch.sym_not(condition))))
+        if frame is not None and branch is not None and not is_decided and not several():
+            code = frame.f_code
+            if not branch(condition, True, (code.co_filename, frame.f_lineno, code.co_name)):
+                return False
+        holds: bool = super().guard_or_defer_runtime_assert(orig_expr, msg, fx_node)
+        return holds
 
     def _answer_torch(self, sym_node: Any, fallback_value: Any) -> Any:
         """Answer a question of torch itself as for sizes that are large, or raise."""
@@ -121,11 +141,22 @@ def _asking_frame() -> tuple[FrameType | None, bool]:
         if not _converts_a_size(frame) or caller.f_code.co_name in _CONVERSIONS and _same_file(frame, caller):
             frame = caller  # `if n` asks for n != 0
             continue
-        name = caller.f_code.co_filename
-        is_of_layer = name.startswith(os.path.dirname(torch.nn.__file__))
-        is_of_user = name.startswith("<") or not is_internal(name)  # "<...": a prompt, exec()
-        return (caller, is_of_layer) if is_of_layer or is_of_user else (None, False)
+        is_of_layer = caller.f_code.co_filename.startswith(os.path.dirname(torch.nn.__file__))
+        return (caller, is_of_layer) if is_of_layer or _is_of_user(caller) else (None, False)
     return None, False
+
+
+def _checking_frame() -> FrameType | None:
+    """Return the frame of user code that calls torch._check() or a relative of it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename in _FILES_OF_CHECKS:
+        frame = frame.f_back
+    return frame if frame is not None and _is_of_user(frame) else None
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith("<") or not is_internal(name)  # "<...": a prompt, exec()
 
 
 def _converts_a_size(frame: FrameType) -> bool:

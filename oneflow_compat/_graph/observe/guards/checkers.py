@@ -8,6 +8,7 @@ import sysconfig
 import types
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -335,7 +336,10 @@ def probed_features() -> Features | None:
         for owner, store in ((plain, store_item), (attributes, store_attribute))
     )
     classes = _sees(_CLASS, _Probe, lambda: None, lambda value: setattr(_Probe, "value", value))
-    return Features(dicts, classes, _probed_layouts(), *_probed_parts(instance), code_offset())
+    # Modes and transforms of the caller, such as vmap, belong to his thread, and would see the probes.
+    with ThreadPoolExecutor(1) as other_thread:
+        layouts = other_thread.submit(_probed_layouts).result()
+    return Features(dicts, classes, layouts, *_probed_parts(instance), code_offset())
 
 
 def _probed_parts(instance: Any) -> tuple[bool, bool]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from ...._active import outside_capture
 from ...program.python_values import is_python_class
@@ -56,6 +57,7 @@ _COMPARED_ELSEWHERE = re.compile(r".*(grad|autocast|compiling|tracing|scripting)
 
 
 _IMPORTERS = frozenset([importlib.import_module, importlib.util.find_spec])
+_REMOVERS = frozenset([RemovableHandle.remove, RemovableHandle.__exit__])
 # They return nothing, and a logger remembers its answers: no result depends on either.
 _LOGGING_CALLS = frozenset(["debug", "info", "warning", "error", "exception", "critical", "log"])
 
@@ -137,6 +139,7 @@ class AnswerReads:
     class_attribute: Callable[..., Any]
     python_call: Callable[..., Any]
     argument_contents: Callable[..., Any]
+    store_item: Callable[..., Any]
 
     def foreign_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
         """A call of a Python function whose frames are not observed."""
@@ -146,6 +149,10 @@ class AnswerReads:
         # pathlib asks os.path from Python 3.14 on
         if what is not None and (site.is_user or is_of_standard_library(site.code.co_filename)):
             self.warn(site, what)
+        if function in _REMOVERS and is_a(owner, RemovableHandle):
+            for hooks in filter(None, (ref() for ref in (owner.hooks_dict_ref, *owner.extra_dict_ref))):
+                self.store_item(hooks, owner.id, site)
+            return
         if function in _IMPORTERS and arguments and type(arguments[0]) is str:
             self.imported_module({}, arguments[0], 0, site)
             if function is importlib.util.find_spec and arguments[0] not in sys.modules:

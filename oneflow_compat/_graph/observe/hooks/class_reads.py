@@ -18,10 +18,12 @@ from ..guards.sources import (
     OF_CAPTURE,
     SPECIAL_METHODS,
     is_a,
+    is_input,
     is_plain,
     special_methods,
 )
 from ..instrumentation.policy import Policy, is_installed_module, is_of_standard_library, policy_of
+from .unfollowed import IDENTITY
 
 LRU_CACHE = functools._lru_cache_wrapper
 UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
@@ -31,6 +33,7 @@ class ClassReads:
     """The part of Reads that guards what an object gets from its class."""
 
     add: Callable[..., Any]
+    warn: Callable[..., Any]
     c_call: Callable[..., Any]
     note_module: Callable[..., Any]
     python_call: Callable[..., Any]
@@ -123,6 +126,8 @@ class ClassReads:
             or policy_of(wrapped.__code__, wrapped.__globals__) is not Policy.USER
         ):
             return
+        if any(is_a(argument, torch.Tensor) and is_input(argument) for argument in arguments):
+            self.warn(site, IDENTITY)  # the cache finds its entry by the tensor
         entries = _entries(function)
         self.caches_before.append((function, function.cache_info().misses))
         for key in [key for key in entries if _may_answer(key, arguments)]:

@@ -45,6 +45,7 @@ from ..guards.sources import (
     attributes_of,
     contents,
     is_a,
+    is_input,
     is_plain,
 )
 from ..instrumentation.counting import Step
@@ -61,6 +62,7 @@ from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
 from .unfollowed import (
+    ARGUMENT_ATTRIBUTE,
     CLASS,
     FILE,
     calling_site,
@@ -512,6 +514,8 @@ class Reads(CallReads):
     def store_attribute(self, instance: Any, name: str, site: Any) -> None:
         if is_a(instance, torch.nn.Module):
             self.note_module(instance)
+        if is_a(instance, torch.Tensor) and not hasattr(torch.Tensor, name) and is_input(instance):
+            return self.warn(site, ARGUMENT_ATTRIBUTE)
         attributes = own_names(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
         if attributes is not None:
             self.store_item(attributes, name, site)

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 
 from ...program.guards.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
 from ...program.python_values import MISSING, tensor_meta
 from ..guards.sources import ATTRIBUTE, ITEM, LAYOUT, OF_CAPTURE, is_a, is_fake, is_input
-from .unfollowed import CLASS
+from .unfollowed import CLASS, LAZY
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))
 # what a real tensor may have besides its layout and its elements
@@ -56,7 +57,9 @@ class TensorReads:
 
     def layout(self, tensor: torch.Tensor, site: Any) -> None:
         """Guard the shape, strides, dtype and device of a tensor that was there before the capture."""
-        if not is_fake(tensor):
+        if is_lazy(tensor):
+            self.warn(site, LAZY)
+        elif not is_fake(tensor):
             self.add(LAYOUT, tensor, None, tensor_meta(tensor), None, site)
 
     def class_as_key(self, container: Any, site: Any) -> None:

@@ -25,6 +25,8 @@ MEMORY = "a fact of the memory of a tensor that each call computes or gets"
 CLASS = "the class of a tensor, which is torch's FakeTensor while build() is captured"
 TEXT = "the text of a tensor, whose values each call computes or gets"
 WEAK_TENSOR = "a weak reference to a tensor, which the program keeps alive"
+ARGUMENT_ATTRIBUTE = "an attribute that build() sets on an argument"
+LAZY = "a tensor without a shape: its module is a lazy one (nn.Lazy...) that never ran"
 OUTPUT = "a text that each call shows"
 THREAD = "code that runs in another thread or process"
 
