@@ -406,3 +406,34 @@ def test_a_capture_that_begins_again_leaves_dicts_alone_whose_class_allows_no_ch
             assert torch.equal(a, b)
     assert all(map(torch.equal, eager_model.parameters(), model.parameters()))
     assert dict(kept) == {"calls": 6, "new": "value"}
+
+
+class Noisy(torch.optim.SGD):
+    """Samples one number at a time, from a probability that is known and from nothing."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                kept = torch.bernoulli(torch.tensor(0.5)) + torch.rand(1)[0]
+                parameter.add_(parameter.grad * kept, alpha=-group["lr"])
+
+
+def test_an_optimizer_that_samples_single_numbers_samples_them_in_the_runs_only():
+    def steps(compiled):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+        optimizer = Noisy(model.parameters(), lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = flow.compile_step(step, backend="aten", strict=True) if compiled else step
+        losses = [run(torch.randn(4, 3)) for _ in range(4)]
+        return torch.stack([*losses, *model.state_dict()["bias"], *torch.rand(2)])
+
+    assert torch.equal(steps(compiled=True), steps(compiled=False))

@@ -276,7 +276,7 @@ class KnownValues:
         tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, RecordedTensor)]
         if any(t.numel() != 1 for t in (*outs, *tensors) if isinstance(t, torch.Tensor)):
             return
-        if all("_value" in t.__dict__ for t in tensors):
+        if not samples(func) and all("_value" in t.__dict__ for t in tensors):
             real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
             for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
                 if isinstance(o, RecordedTensor) and "_value" not in o.__dict__:
