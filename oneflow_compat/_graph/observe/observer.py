@@ -226,7 +226,7 @@ class Observer:
         if not reads.ends_capture:
             return opaque
         older = [write for write in reads.writes if id(write.owner) not in objects_of_build]
-        repeated = self._repeated(older, replayed)
+        repeated = self._repeated(older, replayed, guards_are_settled=False)
         others = (write for write in reads.writes if id(write) not in repeated)
         return opaque + [(write.owner, write.site, write.what, write) for write in others]
 
@@ -246,7 +246,7 @@ class Observer:
         """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
         caches = {id(cache) for cache in self._caches if not is_a(cache, WEAK_CONTAINERS)}
         writes = [write for write in writes if id(write.owner) not in caches]
-        repeated = self._repeated(writes, replayed)
+        repeated = self._repeated(writes, replayed, guards_are_settled=True)
         result.stores, self._stores = self._stores, []
         writes = [write for write in writes if id(write) not in repeated]
         counted = {(id(guard.owner), guard.key.key) for guard in result.counters}
@@ -267,7 +267,7 @@ class Observer:
             result.end_for_reason(what, site)
             result.unfollowed = []
 
-    def _repeated(self, writes: Iterable[Write], replayed: Any) -> set[int]:
+    def _repeated(self, writes: Iterable[Write], replayed: Any, guards_are_settled: bool) -> set[int]:
         """Take back the changes that each run can make as build() did, and return the ids of their writes.
 
         The first run makes them, too.
@@ -278,16 +278,17 @@ class Observer:
             if id(write.owner) in self.reads.complete or not write.changed(is_followed):
                 continue
             stores = write.stores(is_followed)
-            if stores is not None and self._are_repeatable(write, stores):
+            if stores is not None and self._are_repeatable(write, stores, guards_are_settled):
                 self._stores += stores
                 write.settled(is_followed).undo()
                 repeated.add(id(write))
         return repeated
 
-    def _are_repeatable(self, write: Write, stores: list[Store]) -> bool:
+    def _are_repeatable(self, write: Write, stores: list[Store], guards_are_settled: bool) -> bool:
         """Whether a later call does the same, though it finds what this one stored.
 
-        So build() must not have read it, or return the container itself.
+        So build() must not have read it, or return the container itself. A tensor may have been read, if its
+        guard is not settled yet and will compare what was there before: the next call reads the new tensor.
         """
         reads, owner, keys_read = self.reads, id(write.owner), self._keys_read
         if owner in self.returned or owner in reads.elements_read or reads.has_filled_caches():
@@ -296,7 +297,12 @@ class Observer:
             return False
         if any(store.appends for store in stores):
             return owner not in reads.rearranged and not any(read == owner for read, _ in keys_read)
-        keys = {None, *(store.key if write.key is None else write.key for store in stores)}
+        if not guards_are_settled:
+            stores = [store for store in stores if not store.is_tensor]
+        if write.key is None:
+            keys = {None, *(store.key for store in stores)}
+        else:
+            keys = {None if write.key is CELL else write.key for _ in stores}
         return not any((owner, key) in keys_read for key in keys)
 
     def _settled(

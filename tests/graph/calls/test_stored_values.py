@@ -402,3 +402,113 @@ def test_a_graph_stores_in_a_list_of_a_closure():
 def test_a_clock_has_no_program():
     with pytest.raises(flow._graph.errors.CaptureError, match="a clock"):
         outcome(clock, True, strict=True)
+
+
+# -- tensors that one call stores and the next one reads ---------------------------------------
+class Slotted:
+    __slots__ = ("state",)
+
+
+class Plain:
+    pass
+
+
+def in_object(cls):
+    def make():
+        holder = cls()
+        holder.state = None
+
+        def step(x):
+            y = x if holder.state is None else torch.tanh(x + holder.state)
+            holder.state = y * 2
+            return y
+
+        return step, lambda: holder.state
+
+    return make
+
+
+def in_dict():
+    table = {"state": None, "calls": "none"}
+
+    def step(x):
+        y = x if table["state"] is None else torch.tanh(x + table["state"])
+        table["state"] = y * 2
+        return y
+
+    return step, lambda: table["state"]
+
+
+def in_closure():
+    state = None
+
+    def step(x):
+        nonlocal state
+        y = x if state is None else torch.tanh(x + state)
+        state = y * 2
+        return y
+
+    return step, lambda: state
+
+
+def in_two_objects():
+    first, second = Plain(), Plain()
+    first.state = second.state = torch.zeros(2)
+
+    def step(x):
+        first.state, second.state = second.state + x, first.state * 0.5 - x
+        return first.state * second.state
+
+    return step, lambda: torch.stack([first.state, second.state])
+
+
+def in_place_later():
+    holder = Plain()
+    holder.state = torch.ones(2)
+
+    def step(x):
+        holder.state.mul_(0.5)
+        holder.state = holder.state + x
+        return holder.state * 1.0
+
+    return step, lambda: holder.state
+
+
+def growing():
+    holder = Plain()
+    holder.state = torch.ones(1)
+
+    def step(x):
+        holder.state = torch.cat([holder.state, x])
+        return holder.state.sum()
+
+    return step, lambda: holder.state
+
+
+CARRIED = {
+    "attribute": (in_object(Plain), 2),
+    "slot": (in_object(Slotted), 2),
+    "dict": (in_dict, 2),
+    "closure": (in_closure, 2),
+    "two": (in_two_objects, 2),  # at first both are one tensor
+    "in_place": (in_place_later, 1),
+    "growing": (growing, 6),
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_a_tensor_that_each_call_reads_and_stores_anew_is_carried_by_one_program(name):
+    make, programs = CARRIED[name]
+    (eager, state), (step, compiled_state) = make(), make()
+    run = flow.compile_step(step, backend="aten")
+    kept = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first call may run in eager mode
+        for k in range(6):
+            x = torch.tensor([0.5, k - 2.0])
+            assert torch.equal(run(x), eager(x))
+            assert torch.equal(compiled_state(), state())
+            kept.append((compiled_state(), compiled_state().clone()))
+    if name != "in_place":
+        assert all(torch.equal(tensor, copy) for tensor, copy in kept)
+    assert 1 <= len(run.graph._engine.programs) <= programs

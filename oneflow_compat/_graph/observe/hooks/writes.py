@@ -66,6 +66,11 @@ class Store:
         """Whether a run can make the value anew: numbers, texts and tensors, also in new containers."""
         return all(_is_computed(leaf) if is_run_value(leaf) else is_constant(leaf) for leaf in self.leaves)
 
+    @property
+    def is_tensor(self) -> bool:
+        """Whether a run stores a tensor, which the next run may read where it finds it."""
+        return self.spec.is_leaf() and isinstance(self.leaves[0], torch.Tensor)
+
 
 @dataclass(frozen=True)
 class Write:
