@@ -43,7 +43,6 @@ class Epilogue:
             or effects.schedulers_of_build
             or self._leaves_gradients
         )
-        results = _as_own_objects(results, effects.own_objects)
         self._results = _without_history(results, _inputs_among_results(program))
         if effects.global_results:
             self._results = make_results_global(self._results, dict(effects.global_results))
@@ -53,6 +52,8 @@ class Epilogue:
     ) -> Any:
         if self._written is not None:
             increment_version(self._written(values))
+        if self.effects.own_objects:
+            outputs = _as_own_objects(outputs, self.effects.own_objects)
         if self._leaves_gradients:
             outputs = self._leave_gradients(outputs)
         if self._stores_state:
@@ -173,21 +174,13 @@ def _without_history(results: Callable[[Sequence[Any]], Any], inputs: frozenset[
     return detached
 
 
-def _as_own_objects(
-    results: Callable[[Sequence[Any]], Any], own_objects: Sequence[tuple[int, int]]
-) -> Callable[..., Any]:
-    """Make an object of its own of each of these results, in the memory that it has."""
-    if not own_objects:
-        return results
-
-    def own(outputs: Sequence[Any]) -> Any:
-        outputs = list(outputs)
-        for index, first in own_objects:
-            value = outputs[first]
-            outputs[index] = torch.ops.aten.alias.default(value) if first == index else value
-        return results(outputs)
-
-    return own
+def _as_own_objects(outputs: Sequence[Any], own_objects: Sequence[tuple[int, int]]) -> list[Any]:
+    """Make an object of its own of each of these outputs, in the memory that it has."""
+    changed = list(outputs)
+    for index, first in own_objects:
+        value = changed[first]
+        changed[index] = torch.ops.aten.alias.default(value.detach()) if first == index else value
+    return changed
 
 
 def results_of(program: Program) -> Callable[[Sequence[Any]], Any]:

@@ -256,7 +256,7 @@ class Capture:
         rebound = modules.changes()
         modules.store_created(v for v in results.leaves if isinstance(v, torch.nn.Module))
         self.attributes = modules.stored_attributes(memories([*inputs, *results.leaves]))
-        self._finish_reads(inputs)
+        self._finish_reads(inputs, results.leaves)
         for old, new in rebound:
             with torch.no_grad():
                 old.copy_(new)
@@ -291,7 +291,7 @@ class Capture:
         for index, keys in update.created_live_options.items():
             self.assumptions.add_live_options(index, keys)
 
-    def _finish_reads(self, inputs: list[Any]) -> None:
+    def _finish_reads(self, inputs: list[Any], results: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
         self.python_values: PythonGuards = self.reads.finish(replayed, self.assumptions.modes)
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
@@ -302,7 +302,8 @@ class Capture:
         stores, self.python_values.stores = self.python_values.stores, []
         if self.definition.steps_in_build:
             refuse_open_histories((), (leaf for store in stores for leaf in store.leaves), self.consumed)
-        self.attributes += stored_outside(stores, memories(inputs))
+        attributes, self.results_stored = stored_outside(stores, results)
+        self.attributes += attributes
 
     def _finish_step_reads(self) -> None:
         """The optimizers have the state and the options of before the capture again."""
@@ -365,7 +366,9 @@ class Capture:
         stored = (leaf for attribute in self.attributes for leaf in attribute.leaves)
         state = [value.value for value in update.state_values] if update is not None else []
         gradients = self.left_gradients
-        outputs = outputs_of(recorder, results, stored, state, self.overflow, gradients.nodes)
+        outputs = outputs_of(
+            recorder, results, stored, self.results_stored, state, self.overflow, gradients.nodes
+        )
         self._take_new_state_as_inputs()
         conditions = recorder.guards + self.options.numbers.conditions
         conditions += update.trace.guards if update is not None else []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..._signals import error_of_handler
 from ..errors import CAPTURED_AGAIN, CaptureError, RaisedInBuild
-from ..observe import changed_setting, setting_guards
+from ..observe import restore_settings, setting_guards
 
 if TYPE_CHECKING:
     from .interfaces import CaptureInterface
@@ -25,14 +25,17 @@ def left_to_eager_mode(capture: CaptureInterface) -> Iterator[None]:
     try:
         yield
     except CAPTURED_AGAIN:
+        restore_settings(before)
         raise
     except Exception as error:
         if error_of_handler(error) is not None or config.strict or not config.ends_capture:
             raise
+        restore_settings(before)
         raise RaisedInBuild(error) from error
-    changed = changed_setting(before) if config.ends_capture or config.strict else None
-    if changed is not None:
-        raise CaptureError(
-            f"build() leaves {changed} changed",
-            "Set it outside of build(), or set it back before build() returns.",
-        )
+    if config.ends_capture or config.strict:
+        changed = restore_settings(before)
+        if changed is not None:
+            raise CaptureError(
+                f"build() leaves {changed} changed",
+                "Set it outside of build(), or set it back before build() returns.",
+            )

@@ -32,8 +32,8 @@ class Outputs:
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]]
     argument_changes: ArgumentChanges | None
-    # (index, index of the first result that is the same object): of results that look like another result or
-    # an argument, in its memory
+    # (index, index of the first output that is the same object): of results and stored tensors that look like
+    # another one or an argument, in its memory
     own_objects: tuple[tuple[int, int], ...]
 
 
@@ -41,12 +41,13 @@ def outputs_of(
     recorder: Recorder,
     results: Results,
     stored: Iterable[Any],
+    results_stored: Mapping[int, Any],
     state: Iterable[Any],
     overflow: Node | None,
     gradients: Iterable[Node],
 ) -> Outputs:
     """Return the outputs: results, the values `stored` in attributes, changes of arguments, `state`, and the
-    gradients that build() leaves.
+    gradients that build() leaves. `results_stored`: {id of a stored tensor: the result that it is}.
     """
     values = [_node_if_computed(recorder, value) for value in results.leaves]
     nodes = [value for value in values if isinstance(value, torch.fx.Node)]
@@ -56,8 +57,11 @@ def outputs_of(
         if isinstance(node, torch.fx.Node)
     ]
     changed = [_node_if_computed(recorder, value) for value in results.changed_leaves]
+    stored = [value for value in stored if is_run_value(value)]
+    objects = [results_stored.get(id(value), value) for value in stored]
+    stored_nodes = [_node_of(recorder, value) for value in stored]
     groups: dict[str, Iterable[Any]] = {
-        "attribute": [_node_of(recorder, value) for value in stored if is_run_value(value)],
+        "attribute": stored_nodes,
         "argument": [value for value in changed if isinstance(value, torch.fx.Node)],
         "state": state,
         "overflow": [] if overflow is None else [overflow],
@@ -77,7 +81,7 @@ def outputs_of(
         _constants(values),
         _global_results(results.leaves, values),
         changes,
-        _own_objects(results.leaves, values),
+        _own_objects([*results.leaves, *objects], [*values, *stored_nodes]),
     )
 
 
@@ -107,7 +111,7 @@ def _own_objects(leaves: Sequence[Any], values: Sequence[Any]) -> tuple[tuple[in
         y = x * 2
         return y, y.detach()
 
-    Passes give both the same node, and build() returns two tensors.
+    Passes give both the same node, and build() returns two tensors. `leaves` are results and stored tensors.
     """
     first_like: dict[Any, Any] = {}  # (root of the views, layout) -> the first tensor
     own: dict[int, int] = {}  # id of such a tensor -> its index

@@ -25,7 +25,7 @@ from .guards.counters import count
 from .guards.layouts import has_plain_layout
 from .guards.python_guards import Change, PythonGuards, checker_of
 from .guards.sources import Guard
-from .guards.torch_settings import changed_setting, setting_guards
+from .guards.torch_settings import restore_settings, setting_guards
 from .hooks.tensor_reads import facts_of_arguments
 from .messages import report_local_code, report_mode, report_repeated, report_unfollowed
 from .support import why_unobserved
@@ -39,7 +39,6 @@ __all__ = [
     "Guard",
     "PythonGuards",
     "alike_test",
-    "changed_setting",
     "checker_of",
     "count",
     "facts_of_arguments",
@@ -52,6 +51,7 @@ __all__ = [
     "report_repeated",
     "report_unfollowed",
     "separate_test",
+    "restore_settings",
     "setting_guards",
     "sources",
     "unknown",

@@ -103,7 +103,7 @@ class Effects:
     dropped_gradients: tuple[torch.Tensor, ...] = ()
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
-    # (result, first result that is the same object): a program may give them as one object with others
+    # (output, first output that is the same object): a program may give them as one object with others
     own_objects: tuple[tuple[int, int], ...] = ()
 
     def remove_created_state(self, live: LiveState) -> None:

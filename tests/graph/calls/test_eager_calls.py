@@ -656,6 +656,12 @@ def leave_dtype(x):
     return x * torch.ones(2)
 
 
+def leave_dtype_at_the_end(x):
+    y = torch.ones(2)  # of the default dtype that the caller had
+    torch.set_default_dtype(torch.float64 if torch.get_default_dtype() is torch.float32 else torch.float32)
+    return y
+
+
 def leave_grad_mode(x):
     torch.set_grad_enabled(False)
     return x * 2
@@ -666,7 +672,7 @@ def leave_determinism(x):
     return x * 2
 
 
-@pytest.mark.parametrize("step", [leave_dtype, leave_grad_mode, leave_determinism])
+@pytest.mark.parametrize("step", [leave_dtype, leave_dtype_at_the_end, leave_grad_mode, leave_determinism])
 def test_a_setting_of_torch_that_build_leaves_changed_is_changed_after_the_call(step):
     def settings():
         return (

@@ -327,15 +327,27 @@ def with_own_memory(leaves: Iterable[Any], used_memories: set[int]) -> list[Any]
     return own
 
 
-def stored_outside(stores: Iterable[Store], used_memories: set[int]) -> list[StoredAttribute]:
-    """Return what each run stores in containers that belong to no module and not to the graph."""
-    stored = []
+def stored_outside(
+    stores: Iterable[Store], results: Iterable[Any]
+) -> tuple[list[StoredAttribute], dict[int, torch.Tensor]]:
+    """Return what each run stores in containers that belong to no module and not to the graph.
+
+    A tensor that is stored twice is one object. Return also {id of a stored tensor: the result that it is}.
+    """
+    stored, tensors = [], {}
     for store in stores:
-        with torch.no_grad():  # others may hold what build() stored: then it has no value there
-            values = [v.detach() if isinstance(v, torch.Tensor) else copy_of_number(v) for v in store.leaves]
-        leaves, spec = tuple(with_own_memory(values, used_memories)), with_sizes(store.spec)
-        stored.append(StoredAttribute(store.container, store.key, leaves, spec, store.appends, True))
-    return stored
+        leaves = []
+        for leaf in store.leaves:
+            if not isinstance(leaf, torch.Tensor):
+                leaves.append(copy_of_number(leaf))
+                continue
+            if id(leaf) not in tensors:
+                with torch.no_grad():  # others may hold what build() stored: then it has no value there
+                    tensors[id(leaf)] = leaf.detach()
+            leaves.append(tensors[id(leaf)])
+        spec = with_sizes(store.spec)
+        stored.append(StoredAttribute(store.container, store.key, tuple(leaves), spec, store.appends, True))
+    return stored, {id(tensors[id(result)]): result for result in results if id(result) in tensors}
 
 
 def memories(values: Iterable[Any]) -> set[int]:

@@ -78,10 +78,23 @@ def setting_guards(records_gradients: bool) -> list[Guard]:
     ]
 
 
-def changed_setting(before: list[Guard]) -> str | None:
-    """Return the label of a setting that is no longer what it was, or None."""
+_SETTERS: dict[str, Callable[[Any], object]] = {
+    "torch.get_default_dtype()": torch.set_default_dtype,
+    "torch.are_deterministic_algorithms_enabled()": torch.use_deterministic_algorithms,
+    "torch.get_float32_matmul_precision()": torch.set_float32_matmul_precision,
+    "torch.is_anomaly_enabled()": torch.autograd.set_detect_anomaly,
+}
+
+
+def restore_settings(before: list[Guard]) -> str | None:
+    """Set back what build() has changed. Return the label of a changed setting, or None."""
     now = setting_guards(records_gradients=False)
-    return next((old.label for old, new in zip(before, now) if old.value != new.value), None)
+    changed = [old for old, new in zip(before, now) if old.value != new.value]
+    for guard in changed:
+        setter = _SETTERS.get(str(guard.label))
+        if setter is not None:
+            setter(guard.value)
+    return str(changed[0].label) if changed else None
 
 
 def _global(module: ModuleType, name: str, label: str, public: Callable[[], Any]) -> Guard:
