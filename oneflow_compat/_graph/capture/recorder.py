@@ -75,6 +75,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
         self.fake_mode.cache_enabled = False  # it takes longer than what it saves: see fake_results.py
         self.default_dtype = torch.get_default_dtype()
+        self.histories: list[Any] = []  # nodes of autograd of tensors that were there before the capture
         self.results = Results(self.fake_mode)
         self.sizes = Sizes(self)
         self.dynamic: DynamicDimensions | None = None  # if some dimensions of arguments are symbols
@@ -155,6 +156,8 @@ class Recorder(KnownValues, TorchDispatchMode):
             return lifted[1], lifted[2]
         if self.on_lift is not None:
             self.on_lift(tensor)
+        if tensor.grad_fn is not None:
+            self.histories.append(tensor.grad_fn)
         layout = memory_layout(tensor)
         entry = self.twins.get(layout) if layout is not None else None
         if entry is None:
@@ -464,6 +467,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         for tensors in (self.lifted, self.twins, self.valued, self.recurrent):
             tensors.clear()
         self.constants = {}  # a program keeps the dict itself
+        self.histories.clear()
         self.on_lift = None
         del self.calls  # its functions refer to this object
         for node in self.graph.find_nodes(op="placeholder"):

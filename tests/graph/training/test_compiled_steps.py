@@ -437,3 +437,25 @@ def test_an_optimizer_that_samples_single_numbers_samples_them_in_the_runs_only(
         return torch.stack([*losses, *model.state_dict()["bias"], *torch.rand(2)])
 
     assert torch.equal(steps(compiled=True), steps(compiled=False))
+
+
+@pytest.mark.eager_calls
+def test_a_backward_into_a_history_from_before_the_call_is_that_of_eager_mode():
+    def steps(compiled):
+        torch.manual_seed(0)
+        weight, holder = torch.randn(3, requires_grad=True), []
+
+        def step(x):
+            (holder[-1] * x).sum().backward()
+            return weight.grad.clone()
+
+        run = flow.compile_step(step, backend="aten") if compiled else step
+        results = []
+        for k in range(3):
+            holder.append(torch.tanh(weight) * 2)
+            results.append(run(torch.full((3,), k + 1.0)))
+        return results
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert all(map(torch.equal, steps(compiled=True), steps(compiled=False)))

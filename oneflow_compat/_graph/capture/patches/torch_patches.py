@@ -19,6 +19,7 @@ from ...._global.marks import several
 from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
 from ..build import autocast
+from ..results.histories import refuse_older_histories
 from ..state_map import resolve
 from ..update.steps_of_build import FoundOptimizer, is_known, is_of_build
 from .checkpointing import recomputed, torch_checkpoints
@@ -99,6 +100,8 @@ def _backward(capture: CaptureInterface) -> Any:
             if not capturing():  # another thread
                 return original(tensors, grad_tensors, *args, **kwargs)
             recorder = capture.recorder
+            if capture.definition.steps_in_build:
+                refuse_older_histories(tensors, recorder.histories)
             outer, recorder.phase = recorder.phase, "backward"
             try:
                 if not (args and args[0]):  # retain_graph

@@ -46,6 +46,16 @@ def refuse_open_histories(arguments: Iterable[Any], results: Iterable[Any], cons
         )
 
 
+def refuse_older_histories(tensors: Iterable[torch.Tensor], older: Sequence[Any]) -> None:
+    """Raise, before backward() frees anything, if it would go on into a history from before the call."""
+    roots = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    if older and not set(older).isdisjoint(_nodes(roots, set())):
+        raise CaptureError(
+            "backward() goes on into a history that a tensor had before the call",
+            "Give the step tensor.detach(), or compute the tensor in the step.",
+        )
+
+
 def refuse_lost_attributes(results: Iterable[Any]) -> None:
     """Raise if build() put an attribute on a tensor that it returns, because each run makes a new tensor."""
     for tensor in filter(_is_fake, results):
