@@ -1,9 +1,11 @@
 """What no program can hold runs in eager mode, with the rules of a graph."""
 
+import collections
 import copy
 import functools
 import io
 import re
+import threading
 import warnings
 import weakref
 
@@ -242,6 +244,90 @@ def test_changes_of_a_capture_that_ends_are_taken_back_before_the_call_runs():
     assert box == {"n": 3, "new": 1, "list": [1, 2, 1, 2, 3], "set": {1, 2, 3, 4}}
     assert array.tolist() == [3, 0]
     assert (counted.n, Counted.total) == (3, 3)
+
+
+def counted_in_counter():
+    counter = collections.Counter()
+    return lambda: counter.update("a"), lambda: counter["a"]
+
+
+def counted_in_weak_set():
+    keys, members = [Key() for _ in range(STEPS)], weakref.WeakSet()
+    return lambda: members.add(keys[len(members)]), lambda: len(members)
+
+
+def counted_in_thread_local():
+    local = threading.local()
+
+    def count():
+        local.n = getattr(local, "n", 0) + 1
+
+    return count, lambda: local.n
+
+
+def counted_in_defaults():
+    def function(n=0):
+        return n
+
+    def count():
+        function.__defaults__ = (function() + 1,)
+
+    return count, function
+
+
+def counted_in_memory():
+    memory = memoryview(bytearray(1))
+
+    def count():
+        memory[0] += 1
+
+    return count, lambda: memory[0]
+
+
+def counted_in_tensor_of_a_function():
+    def count():
+        count.total = count.total + 1
+
+    count.total = torch.zeros(())
+    return count, lambda: count.total.item()
+
+
+def counted_by_class():
+    class Counted:
+        n = 0
+
+    instance = Counted()
+
+    def count():
+        instance.__class__ = type("Counted", (Counted,), {"n": instance.n + 1})
+
+    return count, lambda: instance.n
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        counted_in_counter,
+        counted_in_weak_set,
+        counted_in_thread_local,
+        counted_in_defaults,
+        counted_in_memory,
+        counted_in_tensor_of_a_function,
+        counted_by_class,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:graph")
+def test_a_count_goes_on_by_one_in_each_call_whether_it_has_a_program_or_not(make):
+    count, counted = make()
+
+    def step(x, branches):
+        count()
+        return x + 1 if branches and x.sum().item() > 0 else x
+
+    graph = graph_of(step)
+    for n, branches in enumerate((True, False, True, True, False)):
+        graph(torch.ones(2), branches)
+        assert counted() == n + 1
 
 
 def test_changes_are_taken_back_if_only_the_result_has_no_place_in_a_program():

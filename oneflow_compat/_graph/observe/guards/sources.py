@@ -320,7 +320,9 @@ def can_be_replaced(value: Any) -> bool:
 
 
 def attributes_of(instance: Any) -> Any:
-    """Return the attribute dict of an object, or None."""
+    """Return the attribute dict of an object, or None. That of a `threading.local` is another one."""
+    if is_a(instance, threading.local):
+        return None
     try:
         attributes = object.__getattribute__(instance, "__dict__")
     except (AttributeError, TypeError):

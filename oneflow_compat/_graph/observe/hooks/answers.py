@@ -26,9 +26,11 @@ from ...program.python_values import is_python_class
 from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
+    FREE,
     FREE_BASES,
     OF_CAPTURE,
     TYPE,
+    WEAK_CONTAINERS,
     arithmetic_of,
     attributes_of,
     is_a,
@@ -140,6 +142,7 @@ class AnswerReads:
     python_call: Callable[..., Any]
     argument_contents: Callable[..., Any]
     store_item: Callable[..., Any]
+    before_write: Callable[..., Any]
 
     def foreign_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
         """A call of a Python function whose frames are not observed."""
@@ -149,6 +152,8 @@ class AnswerReads:
         # pathlib asks os.path from Python 3.14 on
         if what is not None and (site.is_user or is_of_standard_library(site.code.co_filename)):
             self.warn(site, what)
+        if type(owner) not in FREE and is_a(owner, (dict, *WEAK_CONTAINERS)):
+            self.before_write(owner, site)  # such as Counter.update and WeakSet.add
         if function in _REMOVERS and is_a(owner, RemovableHandle):
             for hooks in filter(None, (ref() for ref in (owner.hooks_dict_ref, *owner.extra_dict_ref))):
                 self.store_item(hooks, owner.id, site)

@@ -68,7 +68,13 @@ _QUESTIONS_TO_TENSORS = frozenset(
     """.split()
 )
 _QUESTIONS_TO_MEMORY = frozenset(["data_ptr", "is_shared", "is_pinned", "is_inference", "is_neg"])
+_COUNT_ELEMENTS = vars(collections)["_count_elements"]
 _ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
+
+
+def _changes_first_argument(function: Any) -> bool:
+    """Whether a C function is one of heapq and bisect, or counts elements for a Counter."""
+    return getattr(function, "__module__", None) in ("_heapq", "_bisect") or function is _COUNT_ELEMENTS
 
 
 class CallReads(ClassReads, AnswerReads, TensorReads):
@@ -313,7 +319,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
             return self.store_attribute(arguments[0], arguments[1], site)
-        if getattr(function, "__module__", None) in ("_heapq", "_bisect") and arguments:
+        if _changes_first_argument(function) and arguments:
             self.store_contents(arguments[0], site)
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)

@@ -163,7 +163,7 @@ def _call_unpacked(function: Any, *arguments: Any) -> None:
 
 
 def _store_attribute(instance: Any, site: Any) -> None:
-    if type(instance) not in FREE and _active():
+    if type(instance) not in FREE_OF_ATTRIBUTES and _active():
         current.reads.store_attribute(instance, site.name, site)
 
 

@@ -517,6 +517,8 @@ class Reads(CallReads):
         if is_a(instance, torch.Tensor) and not hasattr(torch.Tensor, name) and is_input(instance):
             return self.warn(site, ARGUMENT_ATTRIBUTE)
         attributes = own_names(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
+        if name in _NOT_IN_DICTS:
+            attributes = None
         if attributes is not None:
             self.store_item(attributes, name, site)
         self.written.add((ATTRIBUTE, id(instance), name))
@@ -581,6 +583,10 @@ class Reads(CallReads):
         if fills_for_good(code) or is_of_this_package(code.co_filename) or id(write.owner) in self.complete:
             return
         self.writes.append(write)
+
+
+# what assignments change besides the attribute dict of an object or function
+_NOT_IN_DICTS = frozenset(["__class__", "__code__", "__defaults__", "__kwdefaults__"])
 
 
 def _plain_items(cls: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import collections
+import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -223,6 +224,8 @@ def restore(container: Any, picture: tuple[Any, ...], keys: tuple[Any, ...] | No
         container[:] = array.array(picture[1], picture[0])
     elif is_a(container, bytearray):
         container[:] = picture[0]
+    elif is_a(container, memoryview) and container.c_contiguous:
+        container.cast("B")[:] = picture[0]
 
 
 def _restore_dict(container: dict[Any, Any], picture: tuple[Any, ...], keys: tuple[Any, ...] | None) -> None:
@@ -269,6 +272,8 @@ def _value_of(owner: Any, name: Any) -> Any:
 
 
 def _of_object(owner: Any, name: str) -> Any:
+    if is_a(owner, threading.local):
+        return getattr(owner, name)
     return type.__getattribute__(owner, name) if is_a(owner, type) else object.__getattribute__(owner, name)
 
 
