@@ -459,3 +459,36 @@ def test_a_backward_into_a_history_from_before_the_call_is_that_of_eager_mode():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert all(map(torch.equal, steps(compiled=True), steps(compiled=False)))
+
+
+@pytest.mark.eager_calls
+@pytest.mark.parametrize("zeroes", [True, False])
+@pytest.mark.parametrize("in_list", [True, False])
+def test_a_gradient_that_the_step_keeps_is_the_parameters_own(zeroes, in_list):
+    def steps(compiled):
+        torch.manual_seed(0)
+        model, kept, last = nn.Linear(2, 1), [], {"gradient": None}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            if zeroes:
+                optimizer.zero_grad(set_to_none=False)
+            model(x).square().mean().backward()
+            if in_list:
+                kept.append(model.weight.grad)
+            else:
+                last["gradient"] = model.weight.grad
+            optimizer.step()
+
+        run = flow.compile_step(step, backend="aten") if compiled else step
+        results = []
+        for k in range(4):
+            run(torch.full((3, 2), k + 1.0))
+            gradient = kept[-1] if in_list else last["gradient"]
+            assert gradient is model.weight.grad and type(gradient) is torch.Tensor
+            results.append(gradient.clone())
+        return results
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert all(map(torch.equal, steps(compiled=True), steps(compiled=False)))

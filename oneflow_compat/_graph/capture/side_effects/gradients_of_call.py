@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,7 @@ class GradientsOfCall:
                     "Call zero_grad() before the step.",
                 )
             entry.twin = self._recorder.lift(entry.before)[1]
+            self._recorder.fakes.append(weakref.ref(entry.twin))  # build() may keep it
             _GRAD.__set__(tensor, entry.twin)
 
     @contextlib.contextmanager
