@@ -55,7 +55,7 @@ def _leaf_key(leaf: Any) -> tuple[Any, ...]:
     """Return what two values have in common that one program may serve."""
     if isinstance(leaf, torch.Tensor):
         if type(leaf) not in _PLAIN:  # a class of the user's may count, change or refuse what is asked of it
-            with torch._C.DisableTorchFunctionSubclass():
+            with torch._C.DisableTorchFunction():
                 return _tensor_key(leaf)
         return _tensor_key(leaf)
     if type(leaf) is float and (leaf == 0.0 or leaf != leaf):

@@ -102,7 +102,9 @@ def _text_of_part(path: Keys, owner: type) -> str:
 
 
 def _is_nested(tensor: torch.Tensor) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():  # the class may refuse the question
+    if type(tensor) is torch.Tensor:
+        return tensor.is_nested
+    with torch._C.DisableTorchFunction():  # the class may refuse the question
         return tensor.is_nested
 
 
