@@ -53,9 +53,7 @@ class EagerStep:
                 return (definition.unrecorded or definition.build)(*args, **kwargs)
         self._tell_modes()
         trains = definition.updates_after_build
-        optimizers = () if callable(definition.optimizers) else definition.optimizers
-        modules = [m for module in resolve(definition.modules).values() for m in module.modules()]
-        tensors = _tensors_of_state(modules, resolve(definition.tensors), optimizers)
+        modules, tensors = self._state()
         attributes = _Attributes(modules, definition.owner)
         kept = None
         if not definition.writes_through():
@@ -85,13 +83,10 @@ class EagerStep:
 
         A step of eager mode keeps what it wrote before the error.
         """
-        definition = self.definition
-        if definition.steps_in_build:
+        if self.definition.steps_in_build:
             yield
             return
-        optimizers = () if callable(definition.optimizers) else definition.optimizers
-        modules = [m for module in resolve(definition.modules).values() for m in module.modules()]
-        tensors = _tensors_of_state(modules, resolve(definition.tensors), optimizers)
+        _, tensors = self._state()
         state = CallState(list(filter(_has_memory, (*tensors, *pytree.tree_leaves((args, kwargs))))))
         try:
             yield
@@ -99,6 +94,13 @@ class EagerStep:
             with torch.no_grad():
                 state.restore()
             raise
+
+    def _state(self) -> tuple[list[torch.nn.Module], list[torch.Tensor]]:
+        """Return the modules of the graph, and the tensors of its state before build()."""
+        definition = self.definition
+        optimizers = () if callable(definition.optimizers) else definition.optimizers
+        modules = [m for module in resolve(definition.modules).values() for m in module.modules()]
+        return modules, _tensors_of_state(modules, resolve(definition.tensors), optimizers)
 
     def _tell_modes(self) -> None:
         if self._mode_notice is None and self.assumptions.modes is not None:

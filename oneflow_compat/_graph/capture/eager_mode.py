@@ -1,4 +1,4 @@
-"""What build() does that only a call in eager mode can do: raise eager's error, leave a setting changed."""
+"""End a capture whose build() raises, or leaves a setting of torch changed: the call runs in eager mode."""
 
 from __future__ import annotations
 

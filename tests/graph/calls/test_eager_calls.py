@@ -758,13 +758,22 @@ def leave_determinism(x):
     return x * 2
 
 
-@pytest.mark.parametrize("step", [leave_dtype, leave_dtype_at_the_end, leave_grad_mode, leave_determinism])
+def toggle_warnings(x):
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=not warns)
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "step", [leave_dtype, leave_dtype_at_the_end, toggle_warnings, leave_grad_mode, leave_determinism]
+)
 def test_a_setting_of_torch_that_build_leaves_changed_is_changed_after_the_call(step):
     def settings():
         return (
             torch.get_default_dtype(),
             torch.is_grad_enabled(),
             torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
         )
 
     def as_at_start():

@@ -1,5 +1,6 @@
-"""What build() leaves on tensors that the caller gets or has, and a program does not: histories, gradients,
-hooks, and attributes of Python.
+"""Refuse histories, gradients, hooks and attributes that build() leaves on tensors outside of the program.
+
+Eager mode leaves them on the caller's own tensors, and a program computes new ones.
 """
 
 from __future__ import annotations

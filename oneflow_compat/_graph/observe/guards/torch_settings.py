@@ -16,6 +16,7 @@ from ..instrumentation.policy import is_of_torch
 from .sources import ANSWER, ITEM, STATE, Guard
 
 _DENORMAL = 5e-324
+_WARNS_ONLY = "the warn_only of torch.use_deterministic_algorithms()"
 _Questions = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]  # label -> (function, arguments)
 
 
@@ -29,7 +30,7 @@ _STATE: _Questions = {  # what torch's GlobalStateGuard compares
     "torch.are_deterministic_algorithms_enabled()": _getter(
         "_get_deterministic_algorithms", torch.are_deterministic_algorithms_enabled
     ),
-    "the warn_only of torch.use_deterministic_algorithms()": _getter(
+    _WARNS_ONLY: _getter(
         "_get_deterministic_algorithms_warn_only", torch.is_deterministic_algorithms_warn_only_enabled
     ),
     "torch.is_autocast_cache_enabled()": (torch.is_autocast_cache_enabled, ()),
@@ -78,23 +79,33 @@ def setting_guards(records_gradients: bool) -> list[Guard]:
     ]
 
 
-_SETTERS: dict[str, Callable[[Any], object]] = {
-    "torch.get_default_dtype()": torch.set_default_dtype,
-    "torch.are_deterministic_algorithms_enabled()": torch.use_deterministic_algorithms,
-    "torch.get_float32_matmul_precision()": torch.set_float32_matmul_precision,
-    "torch.is_anomaly_enabled()": torch.autograd.set_detect_anomaly,
+_Values = dict[str, Any]  # label -> the value of a setting
+_SETTERS: dict[str, Callable[[_Values], object]] = {
+    "torch.get_default_dtype()": lambda of: torch.set_default_dtype(of["torch.get_default_dtype()"]),
+    "torch.get_float32_matmul_precision()": lambda of: torch.set_float32_matmul_precision(
+        of["torch.get_float32_matmul_precision()"]
+    ),
+    "torch.is_anomaly_enabled()": lambda of: torch.autograd.set_detect_anomaly(
+        of["torch.is_anomaly_enabled()"]
+    ),
+    **dict.fromkeys(
+        ("torch.are_deterministic_algorithms_enabled()", _WARNS_ONLY),
+        lambda of: torch.use_deterministic_algorithms(
+            of["torch.are_deterministic_algorithms_enabled()"], warn_only=of[_WARNS_ONLY]
+        ),
+    ),
 }
 
 
 def restore_settings(before: list[Guard]) -> str | None:
     """Set back what build() has changed. Return the label of a changed setting, or None."""
     now = setting_guards(records_gradients=False)
-    changed = [old for old, new in zip(before, now) if old.value != new.value]
-    for guard in changed:
-        setter = _SETTERS.get(str(guard.label))
-        if setter is not None:
-            setter(guard.value)
-    return str(changed[0].label) if changed else None
+    changed = [str(old.label) for old, new in zip(before, now) if old.value != new.value]
+    values = {str(guard.label): guard.value for guard in before}
+    for label in changed:
+        if label in _SETTERS:
+            _SETTERS[label](values)
+    return changed[0] if changed else None
 
 
 def _global(module: ModuleType, name: str, label: str, public: Callable[[], Any]) -> Guard:

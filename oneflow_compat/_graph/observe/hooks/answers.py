@@ -26,7 +26,6 @@ from ...program.python_values import is_python_class
 from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
-    FREE,
     FREE_BASES,
     OF_CAPTURE,
     TYPE,
@@ -152,11 +151,7 @@ class AnswerReads:
         # pathlib asks os.path from Python 3.14 on
         if what is not None and (site.is_user or is_of_standard_library(site.code.co_filename)):
             self.warn(site, what)
-        if type(owner) not in FREE and is_a(owner, (dict, *WEAK_CONTAINERS)):
-            self.before_write(owner, site)  # such as Counter.update and WeakSet.add
-        if function in _REMOVERS and is_a(owner, RemovableHandle):
-            for hooks in filter(None, (ref() for ref in (owner.hooks_dict_ref, *owner.extra_dict_ref))):
-                self.store_item(hooks, owner.id, site)
+        if self.changed_owner(function, owner, site):
             return
         if function in _IMPORTERS and arguments and type(arguments[0]) is str:
             self.imported_module({}, arguments[0], 0, site)
@@ -170,6 +165,16 @@ class AnswerReads:
             self.entries_of_classes((owner,), site)
             if function.__module__ == "inspect":
                 self.names_and_entries(arguments, site)
+
+    def changed_owner(self, function: Any, owner: Any, site: Any) -> bool:
+        """Remember what a method may change of its object; return True if it reads nothing besides."""
+        if function in _REMOVERS and is_a(owner, RemovableHandle):
+            for hooks in filter(None, (ref() for ref in (owner.hooks_dict_ref, *owner.extra_dict_ref))):
+                self.store_item(hooks, owner.id, site)
+            return True
+        if is_a(owner, (dict, *WEAK_CONTAINERS)):
+            self.before_write(owner, site)  # such as WeakSet.add
+        return False
 
     def entries_of_classes(self, instances: Sequence[Any], site: Any) -> None:
         """Guard all that user's classes define, for a function that may read any attribute.
