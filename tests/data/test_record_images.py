@@ -206,7 +206,7 @@ class Pipeline(torch.nn.Module):
         return self.normalise(self.resize(self.decode(batch))[0], self.coin()), self.label(batch)
 
 
-def _train_on_records(graph, **options):
+def _train_on_records(graph, finish=lambda label: None, **options):
     flow.manual_seed(0)
     pipeline, net = (
         Pipeline(**options),
@@ -220,6 +220,7 @@ def _train_on_records(graph, **options):
         image, label = pipeline()
         loss = torch.nn.functional.cross_entropy(net(image), label.flatten().long())
         loss.backward()
+        finish(label)
         return loss, label
 
     if graph:
@@ -257,11 +258,21 @@ def test_pipeline_inside_a_graph(options):
     assert len({tuple(labels) for _, labels in in_graph}) > 2
 
 
+def test_calls_in_eager_mode_get_the_batches_of_refused_captures():
+    def finish(label):
+        label.mark = "no program returns attributes"
+
+    with pytest.warns(UserWarning, match="runs in eager mode"):
+        in_graph = _train_on_records(True, finish)
+    assert in_graph == _train_on_records(False, finish)
+
+
 def test_what_a_graph_refuses():
     class G(nn.Graph):
         def __init__(self, build):
             super().__init__()
             self.pipeline, self.chosen = Pipeline(), build
+            self.config.strict(True)
 
         def build(self, x):
             return self.chosen(self.pipeline, x)

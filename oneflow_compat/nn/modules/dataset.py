@@ -28,7 +28,7 @@ from .image_decoders import (
     OFRecordImageGpuDecoderRandomCropResize,
 )
 from .onerec import OneRecReader, decode_onerec, read_onerec
-from .record_sources import Decoder, Source, from_reader_of, seed_or_fresh
+from .record_sources import AtFirstUse, Decoder, Source, from_reader_of, seed_or_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,16 +100,17 @@ class OFRecordReader(Source):
             paths, shuffle_after_epoch, _processes.get_rank(), _processes.get_world_size(), on_corrupt
         )
         self._options = (random_shuffle, shuffle_buffer_size, random_seed)
-        self._records: Iterator[Any] | None = None
+        self._records = AtFirstUse(self._start)
 
     def forward(self) -> RecordBatch:
-        if self._records is None:
-            shuffled, size, seed = self._options
-            stream = iter(self._stream)
-            self._records = shuffle.ShuffleBuffer(stream, size, seed_or_fresh(seed)) if shuffled else stream
-        batch = RecordBatch(itertools.islice(self._records, self.batch_size))
+        batch = RecordBatch(itertools.islice(self._records(), self.batch_size))
         batch.source = self
         return batch
+
+    def _start(self) -> Iterator[Any]:
+        shuffled, size, seed = self._options
+        stream = iter(self._stream)
+        return shuffle.ShuffleBuffer(stream, size, seed_or_fresh(seed)) if shuffled else stream
 
     @property
     def epoch(self) -> int:
@@ -179,15 +180,16 @@ class CoinFlip(Source):
         if not 0 <= probability <= 1:
             raise ValueError(f"CoinFlip: probability must be between 0 and 1, found {probability}")
         self.batch_size, self.probability, self.random_seed = batch_size, probability, random_seed
-        self._random: torch.Generator | None = None
+        self._random = AtFirstUse(self._generator)
 
     def forward(self) -> torch.Tensor:
-        if self._random is None:
-            self._random = torch.Generator().manual_seed(seed_or_fresh(self.random_seed))
-        flips = (torch.rand(self.batch_size, generator=self._random) < self.probability).to(torch.int8)
+        flips = (torch.rand(self.batch_size, generator=self._random()) < self.probability).to(torch.int8)
         return self.to_destination(
             flips if self.placement is None else local_shard(flips, self.placement, self.sbp)
         )
+
+    def _generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(seed_or_fresh(self.random_seed))
 
 
 class GPTIndexedBinDataReader(Source):

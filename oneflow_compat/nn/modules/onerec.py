@@ -11,7 +11,7 @@ from ... import _processes
 from ..._data import onerec, shuffle
 from ..._data.buffers import TensorBuffer
 from ..._data.ingraph import Promised
-from .record_sources import Decoder, Source, seed_or_fresh
+from .record_sources import AtFirstUse, Decoder, Source, seed_or_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,16 +63,15 @@ class OneRecReader(Source):
             verify_example,
         )
         self._options = (shuffle, shuffle_buffer_size, random_seed)
-        self._batches: Iterator[Any] | None = None
+        self._batches = AtFirstUse(self._start)
 
     def forward(self) -> TensorBuffer:
-        if self._batches is None:
-            self._batches = self._start(*self._options)
-        batch = onerec.Batch(next(self._batches))
+        batch = onerec.Batch(next(self._batches()))
         batch.source = self
         return batch
 
-    def _start(self, shuffled: bool, size: int, seed: int | None) -> Iterator[Any]:
+    def _start(self) -> Iterator[Any]:
+        shuffled, size, seed = self._options
         drawn = lambda stream: (
             shuffle.ShuffleBuffer(stream, size, seed_or_fresh(seed)) if shuffled else stream
         )

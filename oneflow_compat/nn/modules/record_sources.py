@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
@@ -10,11 +10,14 @@ from ..._data import shuffle
 from ..._data.ingraph import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..._data.buffers import TensorBuffer
     from ..._global.placement import placement as Placement
     from ...sbp import sbp as Sbp
+
+
+T = TypeVar("T")
 
 
 class Source(Stage):
@@ -48,6 +51,21 @@ def placed_by_reader(tensor: torch.Tensor, batch: Any) -> torch.Tensor:
     """Return the tensor where the reader that made `batch` puts tensors."""
     source = getattr(batch, "source", None)
     return tensor if source is None else source.to_destination(tensor)
+
+
+class AtFirstUse(Generic[T]):
+    """What a module makes at its first use: call this to get it.
+
+    An attribute set then would go back with a refused capture, and the module would begin anew.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make, self._made = make, list[T]()
+
+    def __call__(self) -> T:
+        if not self._made:
+            self._made.append(self._make())
+        return self._made[0]
 
 
 class Decoder(Source):

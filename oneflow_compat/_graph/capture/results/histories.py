@@ -14,7 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ...errors import CaptureError
 
-_OF_RECORDER = frozenset(["_of_node", "_value", "_unknown_rows", "_of_placement", "_of_sbp", "_dtensor"])
+_OF_RECORDER = frozenset(
+    ["_of_node", "_of_link", "_value", "_unknown_rows", "_of_placement", "_of_sbp", "_dtensor"]
+)
 _HOOKS = "_backward_hooks", "_post_accumulate_grad_hooks"
 
 
