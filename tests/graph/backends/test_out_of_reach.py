@@ -37,8 +37,21 @@ def sampled_column(x):
     return y
 
 
+def multiplied_by_its_first_column(x):
+    y = (x * 2).add_(1.0)
+    return y.mul_(y[:, :1].expand(4, 5))
+
+
+def added_to_its_neighbours(x):
+    y = x * 2
+    y[:, 1:].add_(y[:, :-1])
+    return y
+
+
 REASONS = {
     masked_with_itself: "writes a tensor that the same operator reads in another order",
+    multiplied_by_its_first_column: "writes a tensor that the same operator reads in another order",
+    added_to_its_neighbours: "writes a tensor that the same operator reads in another order",
     expanded: "writes into an expanded tensor",
     windows: "writes through unfold()",
     view_of_a_view: "calls as_strided() on a view that it writes, or with an offset into an input",
@@ -64,3 +77,20 @@ def test_what_is_not_compiled_is_named(function, backend):
     reason = REASONS[function]
     assert f"not compiled, because it {reason}" in graph.explain()
     assert sum(reason in str(w.message) for w in caught) == (backend == "inductor")
+
+
+def halves(x):
+    y = x * 2
+    y[:, :2].sub_(y[:, 2:4])
+    y.mul_(y.detach()).add_(y.view(-1).view(4, 5))
+    return y
+
+
+def test_views_without_a_common_element_are_compiled(compilations):
+    class Graph(nn.Graph):
+        def build(self, x):
+            return halves(x)
+
+    graph, x = Graph(), torch.arange(20.0).view(4, 5)
+    graph.config.set_backend("inductor")
+    assert torch.equal(graph(x), halves(x)) and len(compilations) == 1

@@ -312,6 +312,40 @@ def test_a_right_program_that_rounds_otherwise_is_used(dtype, monkeypatch):
     assert "tensors compared with the captured operators: equal" in training.graph.explain()
 
 
+def test_rounding_of_half_types_explains_only_what_is_made_of_them(monkeypatch):
+    """The wrong float32 values are within the rounding of bfloat16, which another result has."""
+
+    @on(aten.exp.default)
+    def wrong(_, node, result):
+        return result * 1.001
+
+    use(monkeypatch, wrong)
+
+    class Total(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(3))
+
+        def forward(self, x, has_half):
+            self.total.add_(x.exp())
+            return (x.bfloat16() / 3).float() if has_half else x * 2
+
+    class Graph(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.module = Total()
+            self.config.set_backend("inductor")
+
+        def build(self, x, has_half):
+            return self.module(x, has_half)
+
+    for has_half in (True, False):
+        graph, x = Graph(), torch.linspace(0, 1, 3)
+        with pytest.warns(UserWarning, match="is wrong and is not used.*aten.exp"):
+            graph(x, has_half)
+        assert torch.equal(graph.module.total, x.exp())
+
+
 def test_values_that_an_operator_refuses_end_no_call(monkeypatch):
     """The rounded scores are classes, but those of a perturbed run are not; the argument is expanded."""
 

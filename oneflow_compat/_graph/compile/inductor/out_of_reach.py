@@ -4,11 +4,13 @@ in memory. A program with one of them runs as captured.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...program.operators import is_written
 from ...program.program import is_view, node_argument, written_args
 from ...program.random_functions import replays_random_numbers
 from .samplers import samples_into_gaps
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
 aten = torch.ops.aten
+_RENAMING = (aten.detach.default, aten.alias.default)
 _STRIDED = (aten.as_strided.default, aten.as_strided_scatter.default)
 
 
@@ -45,18 +48,20 @@ def writes_windows(graph: Graph) -> bool:
 
 
 def writes_over_operands(graph: Graph) -> bool:
-    """Whether an operator writes an operand that it reads in another order: z.masked_scatter_(mask, z).
-    The kernel reads what it has already written.
+    """Whether an operator writes an operand that it reads in another order: z.masked_scatter_(mask, z), or
+    z.mul_(z[:, :1].expand(4, 4)). The kernel reads what it has already written.
     """
     for node in _calls(graph):
         written = written_args(node)
-        if not written or node.target is aten.copy_.default or torch.Tag.pointwise in node.target.tags:
+        if not written:
             continue
         others = _operands(node)
         for value in written:
             others.remove(value)
-        if not {_base(value) for value in written}.isdisjoint(map(_base, others)):
-            return True
+        keeps_order = node.target is aten.copy_.default or torch.Tag.pointwise in node.target.tags
+        for value, other in itertools.product(written, others):
+            if _base(value) is _base(other) and not (keeps_order and _in_one_order(value, other)):
+                return True
     return False
 
 
@@ -98,10 +103,68 @@ def _calls(graph: Graph) -> Iterator[Any]:
 
 def _chain(node: Node) -> Iterator[Node]:
     """Yield a node, the views that it was made from, and the tensor that they show."""
-    while node.op == "call_function" and is_view(node):
-        yield node
+    while True:
+        if node.op == "call_function" and is_view(node):
+            yield node
+        elif not _is_written_argument(node):
+            break
         node = node_argument(node, 0)
     yield node
+
+
+def _is_written_argument(node: Node) -> bool:
+    """Whether the result is the first argument, which the operator writes."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or len(schema.returns) != 1:
+        return False
+    return is_written(schema.returns[0]) and is_written(schema.arguments[0])
+
+
+def _in_one_order(written: Node, other: Node) -> bool:
+    """Whether an operator that writes one view element by element reads another view of the same tensor in
+    that order, or reads nothing of what it writes.
+    """
+    target, source = _without_values(written), _without_values(other)
+    if target is None or source is None:
+        return _without_renaming(written) is _without_renaming(other)
+    source = source.expand(target.shape)
+    if _places(target) == _places(source):
+        return True
+    memory = torch.zeros(max(map(_end, (target, source))), dtype=torch.bool)
+    _as(memory, target).fill_(True)
+    return not _as(memory, source).any()
+
+
+def _without_renaming(node: Node) -> Node:
+    """Return the tensor of which a node is another name."""
+    return next(n for n in _chain(node) if n.target not in _RENAMING)
+
+
+def _without_values(node: Node) -> torch.Tensor | None:
+    """Return a tensor that lies in memory as the node lies in the tensor that it shows, or None."""
+    *views, base = _chain(node)
+    info = base.meta.get("tensor")
+    try:
+        shown: Any = torch.empty_strided(info.shape, info.stride, device="meta")
+        for view in reversed(views):
+            shown = view.target(shown, *view.args[1:], **view.kwargs)  # type: ignore[operator]
+    except (AttributeError, RuntimeError, TypeError):  # sizes are symbols, or the layout is not strided
+        return None
+    return shown  # type: ignore[no-any-return]
+
+
+def _places(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return where the elements lie, in their order."""
+    steps = [(size, step) for size, step in zip(tensor.shape, tensor.stride()) if size != 1]
+    return tensor.storage_offset(), steps
+
+
+def _end(tensor: torch.Tensor) -> int:
+    return int(tensor.storage_offset()) + _extent(tensor.shape, tensor.stride())
+
+
+def _as(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _base(node: Node) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -181,7 +182,7 @@ class _Comparison:
         self.captured = [*expected.results, *inputs]
         self.owners = _owners(self.compiled, len(positions)), _owners(self.captured, len(positions))
         self._exact: Sequence[torch.Tensor] | None = None
-        self._perturbed: list[Sequence[torch.Tensor]] = []
+        self._perturbed: dict[tuple[float, int], Sequence[torch.Tensor]] = {}  # by rounding and trial
 
     def proof(self, has_own_samplers: bool) -> Proof:
         differences: list[Difference] = []
@@ -239,25 +240,28 @@ class _Comparison:
 
     def _exact_run(self) -> Sequence[torch.Tensor]:
         if self._exact is None:
-            self._exact = self._run_or_captured(
-                lambda: self.reference.in_float64(self.positions, self._inputs())
-            )
+            self._exact = self._run_or_captured(self.reference.in_float64)
         return self._exact
 
     def _perturbed_runs(self, index: int) -> Iterator[torch.Tensor]:
+        position = index - len(self.positions)
+        if position < 0:
+            eps = self.reference.rounding_of_result(self.positions[index])
+        else:
+            eps = self.reference.rounding_of_input(position)
         for trial in range(TRIALS):
-            if trial == len(self._perturbed):
-                run = lambda trial=trial: self.reference.on_perturbed(self.positions, self._inputs(), trial)
-                self._perturbed.append(self._run_or_captured(run))
-            yield self._perturbed[trial][index]
+            if (eps, trial) not in self._perturbed:
+                run = functools.partial(self.reference.on_perturbed, eps=eps, trial=trial)
+                self._perturbed[eps, trial] = self._run_or_captured(run)
+            yield self._perturbed[eps, trial][index]
 
-    def _run_or_captured(self, run: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
+    def _run_or_captured(self, run: Callable[..., Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
         """Run the captured operators on other values. If an operator raises for these, as an index computed
         from them may be out of range, the values explain no difference: return the captured ones.
         """
         set_generator_states(self.state.generators)
         try:
-            return run()
+            return run(self.positions, self._inputs())
         except Exception:
             return self.captured
 

@@ -52,6 +52,7 @@ class Reference:
         self.results: tuple[Node, ...] = tuple(results)
         self.samples = any(samples(n.target) for n in self.graph.nodes)
         self._functions: dict[tuple[int, ...], CompiledFunction] = {}
+        self._roundings: dict[Node, float] = {}
 
     def function(self, results: Iterable[int] | None = None) -> CompiledFunction:
         """Return the function over the inputs that computes all results, or those of these positions."""
@@ -71,18 +72,39 @@ class Reference:
         return [*run, *wide]
 
     def on_perturbed(
-        self, results: Sequence[int], inputs: Sequence[Any], trial: int
+        self, results: Sequence[int], inputs: Sequence[Any], eps: float, trial: int
     ) -> Sequence[torch.Tensor]:
-        """Return the results, and then the inputs after the run, of inputs that differ by rounding."""
+        """Return the results, and then the inputs after the run, of inputs that differ by rounding.
+
+        `eps` is the spacing of numbers near 1.
+        """
         generator = torch.Generator().manual_seed(_SEED + trial)
-        perturbed = mapped(inputs, lambda v: _perturbed(v, self._coarsest(), generator))
+        perturbed = mapped(inputs, lambda v: _perturbed(v, eps, generator))
         return [*self.function(results)(*perturbed), *perturbed]
 
-    def _coarsest(self) -> float:
-        """Return the largest spacing of numbers near 1 among the floating dtypes of the region."""
-        infos = (n.meta.get("tensor") for n in self.graph.nodes)
-        dtypes = {info.dtype for info in infos if info is not None and info.dtype.is_floating_point}
-        return max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
+    def rounding_of_result(self, position: int) -> float:
+        """Return the largest spacing of numbers near 1 among the floating dtypes that a result is made of."""
+        return self._coarsest(self.results[position])
+
+    def rounding_of_input(self, position: int) -> float:
+        """Return the same for the value that an input has after the run."""
+        return self._coarsest(self.graph.find_nodes(op="placeholder")[position])
+
+    def _coarsest(self, node: Node) -> float:
+        if node not in self._roundings:
+            infos = (n.meta.get("tensor") for n in self._made_of(node))
+            dtypes = {info.dtype for info in infos if info is not None and info.dtype.is_floating_point}
+            self._roundings[node] = max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
+        return self._roundings[node]
+
+    def _made_of(self, result: Node) -> set[Node]:
+        """Return the nodes that the value of a node at the end of the run depends on."""
+        needed = {result, *roots([result])}
+        for node in reversed(self.graph.nodes):
+            writes = node.op == "call_function" and not needed.isdisjoint(roots(written_args(node)))
+            if node.op != "output" and (writes or node in needed):
+                needed |= {node, *node.all_input_nodes, *roots(node.all_input_nodes)}
+        return needed
 
     def _with_results(self, positions: Sequence[int]) -> Graph:
         graph = torch.fx.Graph()
