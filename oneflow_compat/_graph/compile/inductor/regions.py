@@ -19,7 +19,7 @@ from ...program import node_editing
 from ...program.guards.dimension_guards import DimensionGuards
 from ...program.locations import Argument
 from ...program.operators import facts_of
-from ...program.program import Program, roots
+from ...program.program import Program, is_view, roots, written_args
 from ...program.random_functions import samples
 from ...program.writes import first_of_update, written_inputs
 
@@ -92,16 +92,27 @@ def _returned_views_of_inputs(early: list[Node]) -> set[Node]:
     """Return the views of inputs that the rest or the results use, and the views between. The rest computes
     them, so they share memory with the input. A region that writes the input would return a copy of it.
     """
-    if any(facts_of(n.target).changes_metadata for n in early):
-        return set()
+    changed = _with_other_metadata(early)
     computed, views = set(early), set()
     for node in early:
         if all(user in computed for user in node.users):
             continue
         *chain, base = roots([node])
-        if base.op == "placeholder" and not any(_may_copy(n) for n in chain):
+        if base.op == "placeholder" and changed.isdisjoint([base, *chain]) and not any(map(_may_copy, chain)):
             views.update(chain)
     return views
+
+
+def _with_other_metadata(nodes: list[Node]) -> set[Node]:
+    """Return the tensors whose shape or strides an operator changes, and those that share their memory."""
+    changed: set[Node] = set()
+    for node in nodes:
+        argument = node.args[0] if facts_of(node.target).changes_metadata else None
+        while isinstance(argument, Node) and argument not in changed:
+            changed.add(argument)
+            shares = argument.op == "call_function" and (is_view(argument) or written_args(argument))
+            argument = argument.args[0] if shares else None
+    return changed
 
 
 def _may_copy(node: Node) -> bool:
