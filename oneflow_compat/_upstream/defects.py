@@ -136,6 +136,10 @@ INDUCTOR = {
     "index computed from the written tensor": Defect(
         "q[f(q)] = x computes the index from elements that it has written.", _IN_PLACE + "readers_realized"
     ),
+    "elements moved in place": Defect(
+        "c = q[1:].chunk(2)[0]; c[0], c[-1] = c[-1].clone(), c[0].clone() reads what the loop has written.",
+        _IN_PLACE + "moved_values_realized",
+    ),
     "second write in place": Defect(
         "q[i] = x; q.add_(q.roll(1, 0)) reads rows that the addition has written.",
         _IN_PLACE + "versions_compared",

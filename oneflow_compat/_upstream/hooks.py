@@ -661,7 +661,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "torch._inductor.dependencies",
-        "MemoryDep StarDep WeakDep",
+        "MemoryDep StarDep WeakDep extract_read_writes",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
         INDUCTOR,
@@ -723,7 +723,8 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     (
         "torch._inductor.ir",
         (
-            "FallbackKernel InplaceBernoulliFallback MultiOutputLayout MutationOutput NoneLayout"
+            "FallbackKernel FlexibleLayout InplaceBernoulliFallback MultiOutputLayout"
+            " MutationLayoutSHOULDREMOVE MutationOutput NoneLayout"
             " TensorBox try_get_name"
         ),
         "compiling a program's region",

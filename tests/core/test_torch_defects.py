@@ -312,6 +312,21 @@ def pushed(q, index, x):
     return q * 1
 
 
+def swap_ends(q):
+    half = q.flatten()[1:].chunk(2)[0]
+    half[0], half[-1] = half[-1].clone(), half[0].clone()
+    return q.sum()
+
+
+def swapped_ends_differ():
+    q = torch.randn(16, 16)
+    compiled = q.clone()
+    swap_ends(q)
+    torch._dynamo.reset()
+    torch.compile(swap_ends)(compiled)
+    return differs(compiled, q)
+
+
 def weighed_by_counts(x, mask, index, values):
     weights = torch.softmax(x + mask[:, None, None, :], -1)
     return weights, weights * torch.zeros(100).scatter_add(0, index, values).view(2, 2, 5, 5)
@@ -432,6 +447,7 @@ REPRODUCERS = {
     "index computed from the written tensor": lambda: compiled_differs(
         written_at_own_index, torch.arange(16.0).view(4, 4) % 7, torch.randn(4, 4)
     ),
+    "elements moved in place": swapped_ends_differ,
     "second write in place": lambda: compiled_differs(
         pushed, torch.randn(4, 4), torch.tensor([1, 3]), torch.randn(2, 4)
     ),

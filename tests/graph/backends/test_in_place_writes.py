@@ -19,16 +19,16 @@ ROWS = torch.tensor([1, 3])
 
 
 class Bank(nn.Module):
-    def __init__(self):
+    def __init__(self, size=4):
         super().__init__()
-        values = torch.arange(16.0).view(4, 4)
+        values = torch.arange(float(size**2)).view(size, size)
         self.register_buffer("bank", values.sin())
         self.register_buffer("other", values.cos())
 
 
-def assert_buffers_agree(write, backend="inductor"):
+def assert_buffers_agree(write, backend="inductor", size=4):
     """Run a write of two buffers in eager mode and in a graph, and compare results and buffers."""
-    right, module, x = Bank(), Bank(), torch.arange(16.0).view(4, 4)
+    right, module, x = Bank(size), Bank(size), torch.arange(16.0).view(4, 4)
 
     class G(flow.nn.Graph):
         def __init__(self):
@@ -136,6 +136,15 @@ def test_index_computed_from_the_written_tensor():
         return x.sum()
 
     assert_buffers_agree(scatter)
+
+
+def test_swapped_elements_of_a_part():
+    def swap(bank, other, x):
+        part = bank.view(-1)[1:].split(128)[0]
+        part[0], part[-1] = part[-1].clone(), part[0].clone()
+        return x.sum()
+
+    assert_buffers_agree(swap, size=16)
 
 
 LOSSES_WHOSE_GRADIENTS_ARE_PARAMETERS = {

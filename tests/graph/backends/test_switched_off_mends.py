@@ -91,6 +91,12 @@ def written_at_computed_rows(m):
     return m.bank.sum()
 
 
+def swapped_ends(m):
+    part = m.bank.view(-1)[1:].split(17)[0]
+    part[0], part[-1] = part[-1].clone(), part[0].clone()
+    return m.bank.sum()
+
+
 def rolled(m):
     m.bank[ROWS] = m.other[:2]
     m.bank.add_(m.bank.roll(1, 0))
@@ -161,6 +167,7 @@ CASES = {
         flushed,
     ),
     "readers": (off(in_place_fixes, "readers_realized"), written_at_computed_rows),
+    "moved values": (off(in_place_fixes, "moved_values_realized"), swapped_ends),
     "versions": (off(in_place_fixes, "versions_compared"), rolled),
     "layout of results": (off(compiler, "results_laid_out"), padded),
     "separate results": (

@@ -23,7 +23,13 @@ aten = torch.ops.aten
 @contextlib.contextmanager
 def in_place_fixes() -> Iterator[None]:
     """Apply all fixes of this file."""
-    with private_memory_reused(), old_values_kept(), readers_realized(), versions_compared():
+    with (
+        private_memory_reused(),
+        old_values_kept(),
+        readers_realized(),
+        moved_values_realized(),
+        versions_compared(),
+    ):
         yield
 
 
@@ -208,6 +214,32 @@ def readers_realized() -> Iterator[None]:
         return put(written, indices, values, *args, **kwargs)
 
     with mock.patch.object(lowering, "index_put_impl_", index_put):
+        yield
+
+
+@contextlib.contextmanager
+def moved_values_realized() -> Iterator[None]:
+    """Compute what is copied into a tensor before the copy if it reads other elements of that tensor.
+
+    Inductor computes the value inside the loop that writes, unless it thinks that the value is expensive.
+    Without the fix, `c = q[1:].chunk(2)[0]; c[0], c[-1] = c[-1].clone(), c[0].clone()` read an element of q
+    that the loop had already written.
+    """
+    from torch._inductor.dependencies import extract_read_writes
+    from torch._inductor.ir import FlexibleLayout, MutationLayoutSHOULDREMOVE
+
+    realize_into = MutationLayoutSHOULDREMOVE.realize_into
+
+    def realized_into(source: Any, target: Any, unsafe_alias: bool = False) -> Any:
+        name = target.get_name()
+        if name in source.get_read_names():
+            with mock.patch.object(FlexibleLayout, "allow_indexing", True):
+                read, written = (extract_read_writes(v.make_loader(), v.get_size()) for v in (source, target))
+            if not {dependency for dependency in read.reads if dependency.name == name} <= set(written.reads):
+                source.realize()
+        return realize_into(source, target, unsafe_alias)
+
+    with mock.patch.object(MutationLayoutSHOULDREMOVE, "realize_into", realized_into):
         yield
 
 
