@@ -43,7 +43,8 @@ class Epilogue:
             or effects.schedulers_of_build
             or self._leaves_gradients
         )
-        self._results = _without_history(results, _inputs_among_results(program))
+        inputs = frozenset() if effects.keeps_histories else _inputs_among_results(program)
+        self._results = _without_history(results, inputs)
         if effects.global_results:
             self._results = make_results_global(self._results, dict(effects.global_results))
 
@@ -104,8 +105,9 @@ class Epilogue:
     def _store_attributes(self, outputs: Sequence[Any]) -> Sequence[Any]:
         """Bind the tensors of this run to the buffers and attributes that build() assigned."""
         # a view of a parameter requires a gradient
+        detaches = not self.effects.keeps_histories
         values = (
-            v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v
+            v.detach() if detaches and isinstance(v, torch.Tensor) and v.requires_grad else v
             for v in outputs[self._result_count :]
         )
         for attribute in self.effects.attributes:

@@ -155,7 +155,9 @@ class Capture:
         else:
             grads = GradientsAside(self.tensors)
         self._gradients, recorder.on_lift = grads, grads.hide
-        modules = self.modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
+        modules = self.modules = ModuleChanges(
+            list(early.all_modules()), definition.owner, recorder, definition.steps_in_build
+        )
         ends_capture = self.config.ends_capture
         self.reads = observe(modules.add, ends_capture, definition.steps_in_build)
         self.reads.takes_back = definition.steps_in_build

@@ -33,6 +33,7 @@ def effects_of(capture: CaptureInterface, outputs: Outputs) -> Effects:
         dropped_gradients=gradients.dropped,
         global_results=outputs.global_results,
         own_objects=outputs.own_objects,
+        keeps_histories=capture.definition.steps_in_build,
     )
 
 

@@ -105,6 +105,8 @@ class Effects:
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
     # (output, first output that is the same object): a program may give them as one object with others
     own_objects: tuple[tuple[int, int], ...] = ()
+    # whether a result that is an argument or a parameter keeps its history, as in a compiled step
+    keeps_histories: bool = False
 
     def remove_created_state(self, live: LiveState) -> None:
         """Remove the optimizer state that the capture created or replaced, before a run has changed it."""

@@ -88,3 +88,123 @@ def test_a_parameter_that_the_step_makes_anew():
         return [(step(torch.ones(3, 2)), model.bias.item()) for _ in range(3)]
 
     assert losses(is_compiled=True) == losses(is_compiled=False)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.kept = torch.zeros(2)
+        self.register_buffer("mean", torch.zeros(2))
+        self.pair = (torch.zeros(2), torch.ones(2))
+        self.first = None
+
+
+def keep_argument(m, x):
+    m.kept = m.mean = x
+    return x * 2
+
+
+def carry_attribute(m, x):
+    m.kept = m.kept * 0.5 + x
+    return m.kept * 1
+
+
+def carry_buffer_and_write(m, x):
+    m.mean = m.mean * 0.5 + x
+    m.mean.mul_(2)
+    return x * 2
+
+
+def swap_pair(m, x):
+    m.pair = (m.pair[1] + x, m.pair[0] * 2)
+    return x * 2
+
+
+def swap_names(m, x):
+    m.kept, m.mean = m.mean, m.kept + x
+    return x * 2
+
+
+def two_names(m, x):
+    m.kept = m.mean = x * 2
+    m.kept.add_(1)
+    return x * 2
+
+
+def first_value(m, x):
+    m.first = x * 1 if m.first is None else m.first * 0.5 + x
+    return x * 2
+
+
+def reset(m, x):
+    m.kept = torch.ones(2)
+    return x * m.kept
+
+
+def keep_result(m, x):
+    before, m.kept = m.kept, x * 3
+    return before.sum(), m.kept
+
+
+def states_of_model(assign, is_compiled):
+    """Return what four calls leave in the model and in tensors that the caller holds, and which are one object."""
+    m, states, older = Model(), [], []
+    step = flow.compile_step(assign, backend="aten") if is_compiled else assign
+    for i in range(4):
+        x = torch.full((2,), i + 1.0)
+        older += [m.kept, m.mean, *m.pair]
+        result = step(m, x)
+        x.add_(10)  # the caller's buffer for the next batch
+        m.kept.add_(1)
+        tensors = [m.kept, m.mean, *m.pair, x, result] if torch.is_tensor(result) else [m.kept, x, *result]
+        tensors += [m.first] if m.first is not None else []
+        first = {id(t): index for index, t in reversed([*enumerate([*tensors, *older])])}
+        states.append([t.tolist() for t in (*tensors, *older)] + [first[id(t)] for t in (*tensors, *older)])
+    return states
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        keep_argument,
+        carry_attribute,
+        carry_buffer_and_write,
+        swap_pair,
+        swap_names,
+        two_names,
+        first_value,
+        reset,
+        keep_result,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_an_assignment_to_a_module_binds_the_new_tensor(assign, recwarn):
+    """The old tensor, which the caller may hold, keeps its values."""
+    assert states_of_model(assign, True) == states_of_model(assign, False)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    "make", [torch.ones, lambda n: torch.ones(n, requires_grad=True) * 2], ids=["leaf", "history"]
+)
+def test_a_returned_argument_is_the_callers_tensor(make):
+    m = Model()
+
+    def step(x):
+        m.kept = x
+        return x, m.weight
+
+    x = make(2).requires_grad_()
+    compiled = flow.compile_step(step, backend="aten")
+    for _ in range(2):
+        result, weight = compiled(x)
+        assert result is x and weight is m.weight and m.kept is x
+
+
+def test_a_carried_tensor_costs_one_program():
+    m, x = Model(), torch.ones(2)
+    step = flow.compile_step(carry_buffer_and_write, backend="aten")
+    for _ in range(5):
+        step(m, x)
+    assert len(step.graph._engine.programs) == 1

@@ -139,10 +139,12 @@ class ModuleChanges:
     Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run,
     and so are numbers and flags. A value made of constants only is a cache, unless a state dict would hold
     it: build() makes it again.
+
+    With `rebinds`, an assignment binds the new tensor, as in eager mode, and nothing is copied.
     """
 
-    def __init__(self, modules: Any, owner: Any, recorder: Recorder) -> None:
-        self.recorder = recorder
+    def __init__(self, modules: Any, owner: Any, recorder: Recorder, rebinds: bool) -> None:
+        self.recorder, self.rebinds = recorder, rebinds
         self.roots = [*(module for _, module in modules), *([owner] if owner is not None else [])]
         self.snapshot = Snapshot()
         self.before, self.add, self.restore = self.snapshot.before, self.snapshot.add, self.snapshot.restore
@@ -221,10 +223,15 @@ class ModuleChanges:
         """
         if new is not old and self._needs_store(old, new, registered, saved):
             self.stores.append((container, key, new))
+            if self.rebinds:  # also if it is a tensor from before the call, which nothing else puts back
+                self.snapshot.late.add((id(container), key))
 
     def _needs_store(self, old: Any, new: Any, registered: Any, saved: Any) -> bool:
         if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
             return type(new) is not type(old) or new != old
+        if self.rebinds:
+            may_be_cache = not saved and not isinstance(old, torch.Tensor) and holds_symbols(new)
+            return _holds_tensors(new) and not (may_be_cache and self._constant(new))
         if _fits(old, new):
             return not self._is_copied(old, new, registered)
         if type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
@@ -261,7 +268,7 @@ class ModuleChanges:
         attributes = []
         for container, key, value in self.stores:
             values, spec = flatten_containers(value)
-            leaves = tuple(with_own_memory(values, used_memories))
+            leaves = tuple(values if self.rebinds else with_own_memory(values, used_memories))
             attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
         self.restore()
         return [  # the lists have their elements from before build() again
@@ -418,15 +425,25 @@ def holds_symbols(value: Any) -> bool:
     return next(_symbols_in(value), None) is not None
 
 
+def _holds_tensors(value: Any) -> bool:
+    """Return True if a value contains a tensor, symbolic or not, or a scalar computed from sizes."""
+    return next(_values_in(value, torch.Tensor), None) is not None
+
+
 def _symbols_in(value: Any) -> Iterator[Any]:
-    """Yield the symbolic tensors and the scalars computed from sizes that a value contains.
+    """Yield the symbolic tensors and the scalars computed from sizes that a value contains."""
+    return _values_in(value, RecordedTensor)
+
+
+def _values_in(value: Any, tensors: type) -> Iterator[Any]:
+    """Yield the tensors of a class and the scalars computed from sizes that a value contains.
 
     Containers that torch's pytree knows (lists, dicts, TensorDict) are searched once each.
     """
     pending, searched = [value], {}
     while pending:
         value = pending.pop()
-        if isinstance(value, RecordedTensor) or type(value) in SYMBOLIC_NUMBERS:
+        if isinstance(value, tensors) or type(value) in SYMBOLIC_NUMBERS:
             yield value
             continue
         node_definition = pytree.SUPPORTED_NODES.get(type(value))

@@ -75,8 +75,9 @@ class PythonChecker:
         return self._from(index + 1)
 
     def update(self, index: Any) -> None:
-        """Take the values of the guards of a group for those to expect."""
+        """Take the owner and the values of the guards of a group for those to expect."""
         group = self.groups[index]
+        self.scope[f"o{index}"] = group.owner
         if group.test in _AT_ONCE:
             self.scope[f"hold{index}"] = _AT_ONCE[group.test](group.guards)
         for n, guard in enumerate(group.guards):
@@ -140,7 +141,7 @@ class CompiledChecker:
         )
 
     def update(self, index: Any) -> None:
-        """Take the values of the guards of a group for those to expect."""
+        """Take the owner and the values of the guards of a group for those to expect."""
         test = self._test(self.groups[index])
         self._update(index, test)
         self.tests[index] = test

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +126,10 @@ class PythonGuards:
     def _build(self) -> None:
         self.groups = grouped(self.guards)
         self.tensor_guards = [guard for guard in self.guards if any(_tensor_pairs(guard.value, None))]
+        self._groups_of: dict[int, set[int]] = {}  # id(owner of guards) -> their groups
+        for index, group in enumerate(self.groups):
+            for guard in group.guards:
+                self._groups_of.setdefault(id(guard.owner), set()).add(index)
         self._checker = new_checker(self.groups)
         self.first_change = _unknown if self._is_checker_new else self._checker.first_change
 
@@ -144,14 +148,30 @@ class PythonGuards:
             if tie is not None:
                 return self._fails(tie)
             groups = self.groups
-            adoption.apply(rebind)
+            followed = adoption.apply(rebind)
             if self.groups is not groups:  # guards follow other objects now
                 self._is_checker_new, self.first_change, index = True, _unknown, -1
             else:  # a value that is made anew at each read differs again, so no group is looked at twice
                 self._checker.update(index)
+                index = min([index, *(group - 1 for group in followed)])
             index = self._next_change(index)
         self._is_checker_new, self.first_change = False, self._checker.first_change
         return True
+
+    def follow(self, owners: dict[int, Any]) -> list[int]:
+        """Guard layouts and attributes of other tensors from now on, with the values of the old ones.
+
+        `owners`: {id(old owner of guards): the new one}. Return the groups of these guards.
+        """
+        groups = sorted(set().union(*(self._groups_of.pop(owner, ()) for owner in owners)))
+        for index in groups:
+            group = self.groups[index]
+            group.owner = owners.get(id(group.owner), group.owner)
+            for guard in group.guards:
+                guard.owner = owners.get(id(guard.owner), guard.owner)
+                self._groups_of.setdefault(id(guard.owner), set()).add(index)
+            self._checker.update(index)
+        return groups
 
     def _next_change(self, index: Any) -> Any:
         """Return the index of the next group that may have changed, or None."""
@@ -358,7 +378,11 @@ class _Adoption:
             return slot[0].get(slot[1]) is new if isinstance(slot[0], dict) else slot[0][slot[1]] is new
         return self.guards._free_of.get(id(old), MISSING) is not None
 
-    def apply(self, rebind: Any) -> None:
+    def apply(self, rebind: Any) -> Iterable[int]:
+        """Let the program read the new tensors, and its guards look at what is there now.
+
+        Return the groups of guards that have another owner, unless the groups are new.
+        """
         guards = self.guards
         for old, new in self.moved.values():
             if new is old:
@@ -374,18 +398,17 @@ class _Adoption:
             guard.value = self._with_moved(guard.value)
         for guard, current in self.values:
             guard.value = current
-        self._follow_moved()
-        if self.replaced or any(new is not old for old, new in self.moved.values()):
-            self._follow_replaced()
-
-    def _follow_moved(self) -> None:
-        """Guard layouts and attributes of the new tensors from now on, with the values of the old ones."""
         owners: dict[int, Any] = {}
         for old, new in self.moved.values():
             if new is not old:
                 owners[id(old)], owners[id(old.__dict__)] = new, new.__dict__
-        for guard in self.guards.guards if owners else ():
-            guard.owner = owners.get(id(guard.owner), guard.owner)
+        if self.replaced:
+            for guard in guards.guards if owners else ():
+                guard.owner = owners.get(id(guard.owner), guard.owner)
+            self._follow_replaced()
+            return ()
+        groups: list[int] = guards.follow(owners)
+        return groups
 
     def _with_moved(self, value: Any) -> Any:
         if type(value) is tuple:
