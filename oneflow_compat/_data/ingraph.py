@@ -52,7 +52,7 @@ class Node:
     """A stage and the links to its arguments. It runs once per tick."""
 
     def __init__(self, stage: Stage, args: list[Any], kwargs: dict[str, Any], reading: Reading) -> None:
-        self.stage, self.args, self.kwargs, self.reading = weakref.proxy(stage), args, kwargs, reading
+        self.stage, self.args, self.kwargs, self.reading = weakref.ref(stage), args, kwargs, reading
         self.tick, self.value = -1, None
         self.values_of_args: tuple[list[Any], dict[str, Any]] = [], {}
         self.sites: list[Site] = []
@@ -61,7 +61,9 @@ class Node:
         if self.tick != tick:
             get = lambda a: a.at(tick) if isinstance(a, Link) else a
             self.values_of_args = list(map(get, self.args)), {k: get(v) for k, v in self.kwargs.items()}
-            self.value = self.stage.next_value(*self.values_of_args, self.reading)
+            stage = self.stage()
+            assert stage is not None, "a program that reads keeps its modules"
+            self.value = next_value(stage, *self.values_of_args, self.reading)
             self.tick = tick
         return self.value
 
@@ -186,14 +188,15 @@ class Stage(torch.nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if capturing():
             return call_in_graph(self, args, kwargs)
-        return self.next_value(args, kwargs, None)
+        return next_value(self, args, kwargs, None)
 
-    def next_value(self, args: Sequence[Any], kwargs: Mapping[str, Any], reading: Reading | None) -> Any:
-        """Return what a capture whose program did not run has read for these arguments, or the next result.
 
-        `reading`: of the capture that asks.
-        """
-        for node in _nodes.get(self, ()):
-            if node.gives_up(reading, args, kwargs):
-                return node.take()
-        return super().__call__(*args, **kwargs)
+def next_value(stage: Stage, args: Sequence[Any], kwargs: Mapping[str, Any], reading: Reading | None) -> Any:
+    """Return what a capture whose program did not run has read for these arguments, or the next result.
+
+    `reading`: of the capture that asks.
+    """
+    for node in _nodes.get(stage, ()):
+        if node.gives_up(reading, args, kwargs):
+            return node.take()
+    return torch.nn.Module.__call__(stage, *args, **kwargs)
