@@ -5,6 +5,7 @@ in memory. A program with one of them runs as captured.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def writes_over_operands(graph: Graph) -> bool:
             others.remove(value)
         keeps_order = node.target is aten.copy_.default or torch.Tag.pointwise in node.target.tags
         for value, other in itertools.product(written, others):
-            if _base(value) is _base(other) and not (keeps_order and _in_one_order(value, other)):
+            if _memory(value) == _memory(other) and not (keeps_order and _in_one_order(value, other)):
                 return True
     return False
 
@@ -104,12 +105,17 @@ def _calls(graph: Graph) -> Iterator[Any]:
 def _chain(node: Node) -> Iterator[Node]:
     """Yield a node, the views that it was made from, and the tensor that they show."""
     while True:
-        if node.op == "call_function" and is_view(node):
+        if node.op == "call_function" and is_view(node) and not _is_result(node):
             yield node
         elif not _is_written_argument(node):
             break
         node = node_argument(node, 0)
     yield node
+
+
+def _is_result(node: Node) -> bool:
+    """Whether a node is one of several results of an operator that makes no views."""
+    return node.target is operator.getitem and not is_view(node_argument(node, 0))
 
 
 def _is_written_argument(node: Node) -> bool:
@@ -170,6 +176,12 @@ def _as(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 def _base(node: Node) -> Node:
     *_, base = _chain(node)
     return base
+
+
+def _memory(node: Node) -> Any:
+    """Return what is the same for two nodes that show one tensor."""
+    base = _base(node)
+    return base.args if _is_result(base) else base
 
 
 def _operands(node: Node) -> list[Node]:
