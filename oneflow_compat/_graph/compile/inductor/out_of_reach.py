@@ -4,7 +4,6 @@ in memory. A program with one of them runs as captured.
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -60,9 +59,13 @@ def writes_over_operands(graph: Graph) -> bool:
         for value in written:
             others.remove(value)
         keeps_order = node.target is aten.copy_.default or torch.Tag.pointwise in node.target.tags
-        for value, other in itertools.product(written, others):
-            if _memory(value) == _memory(other) and not (keeps_order and _in_one_order(value, other)):
-                return True
+        targets: dict[Any, list[Node]] = {}
+        for value in written:
+            targets.setdefault(_memory(value), []).append(value)
+        for other in others:
+            for value in targets.get(_memory(other), ()):
+                if not (keeps_order and _in_one_order(value, other)):
+                    return True
     return False
 
 
