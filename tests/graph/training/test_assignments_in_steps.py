@@ -142,6 +142,12 @@ def reset(m, x):
     return x * m.kept
 
 
+def fill_cache(m, x):
+    if m.first is None:
+        m.first = torch.ones(2, 2).tril()
+    return x @ m.first
+
+
 def keep_result(m, x):
     before, m.kept = m.kept, x * 3
     return before.sum(), m.kept
@@ -175,6 +181,7 @@ def states_of_model(assign, is_compiled):
         two_names,
         first_value,
         reset,
+        fill_cache,
         keep_result,
     ],
     ids=lambda f: f.__name__,

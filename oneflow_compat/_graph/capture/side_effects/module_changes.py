@@ -230,8 +230,7 @@ class ModuleChanges:
         if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
             return type(new) is not type(old) or new != old
         if self.rebinds:
-            may_be_cache = not saved and not isinstance(old, torch.Tensor) and holds_symbols(new)
-            return _holds_tensors(new) and not (may_be_cache and self._constant(new))
+            return _holds_tensors(new)
         if _fits(old, new):
             return not self._is_copied(old, new, registered)
         if type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
