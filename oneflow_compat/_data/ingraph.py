@@ -21,7 +21,7 @@ from .._errors import difference_hint
 from .._global.tensor import make_global, memory_of
 from .buffers import _Batch
 
-# as long as its stage lives
+# a site lives as long as its stage
 _sites: weakref.WeakValueDictionary[int, Site] = weakref.WeakValueDictionary()
 # what each stage gave to captures; an attribute of the stage would go back with a refused capture
 _nodes: weakref.WeakKeyDictionary[Stage, list[Node]] = weakref.WeakKeyDictionary()

@@ -75,7 +75,24 @@ def gan():
     return step, (torch.randn(32, 32),)
 
 
-STEPS = {"mlp": mlp, "transformer": transformer, "gan": gan}
+def carried():
+    model = nn.ModuleDict({"cell": nn.GRUCell(32, 64), "head": nn.Linear(64, 8)})
+    model.hidden = torch.zeros(16, 64)
+    optimizer, losses = torch.optim.AdamW(model.parameters(), 1e-3), []
+
+    def step(x, y):
+        optimizer.zero_grad()
+        hidden = model["cell"](x, model.hidden)
+        loss = F.cross_entropy(model["head"](hidden), y)
+        loss.backward()
+        optimizer.step()
+        model.hidden = hidden.detach()
+        losses.append(loss.item())
+
+    return step, (torch.randn(16, 32), torch.randint(0, 8, (16,)))
+
+
+STEPS = {"mlp": mlp, "transformer": transformer, "gan": gan, "carried": carried}
 SIDES = {
     "eager": lambda step: step,
     "aten": lambda step: flow.compile_step(step, backend="aten", strict=True),

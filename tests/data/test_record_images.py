@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import pickle
 import warnings
 
 import numpy as np
@@ -315,3 +316,10 @@ def test_decoding_in_forked_workers():
             Decoding(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=seconds(60)
         )
     ] == [[48, 60], [33, 50]]
+
+
+def test_a_reader_that_has_not_begun_is_copied_by_pickle():
+    pipeline = Pipeline()
+    copied = pickle.loads(pickle.dumps(pipeline))
+    (image, label), (other, same) = pipeline(), copied()
+    assert torch.equal(image, other) and torch.equal(label, same)

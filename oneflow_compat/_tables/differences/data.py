@@ -65,7 +65,7 @@ DATA = {
         "oneflow": "readers and decoders may be part of nn.Graph's build()",
         "here": (
             "allowed, as host operators of the program; they accept only unchanged outputs of each other"
-            " (another tensor is an error), and do not prefetch"
+            " (a call that gives them another tensor runs in eager mode), and do not prefetch"
         ),
         "reason": (
             "records and images are not tensors; only the results of the last stage are part of the program"

@@ -28,7 +28,7 @@ from .image_decoders import (
     OFRecordImageGpuDecoderRandomCropResize,
 )
 from .onerec import OneRecReader, decode_onerec, read_onerec
-from .record_sources import AtFirstUse, Decoder, Source, from_reader_of, seed_or_fresh
+from .record_sources import Decoder, MadeOnce, Source, from_reader_of, seed_or_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,10 +100,10 @@ class OFRecordReader(Source):
             paths, shuffle_after_epoch, _processes.get_rank(), _processes.get_world_size(), on_corrupt
         )
         self._options = (random_shuffle, shuffle_buffer_size, random_seed)
-        self._records = AtFirstUse(self._start)
+        self._records: MadeOnce[Iterator[Any]] = MadeOnce()
 
     def forward(self) -> RecordBatch:
-        batch = RecordBatch(itertools.islice(self._records(), self.batch_size))
+        batch = RecordBatch(itertools.islice(self._records.get(self._start), self.batch_size))
         batch.source = self
         return batch
 
@@ -180,10 +180,12 @@ class CoinFlip(Source):
         if not 0 <= probability <= 1:
             raise ValueError(f"CoinFlip: probability must be between 0 and 1, found {probability}")
         self.batch_size, self.probability, self.random_seed = batch_size, probability, random_seed
-        self._random = AtFirstUse(self._generator)
+        self._random: MadeOnce[torch.Generator] = MadeOnce()
 
     def forward(self) -> torch.Tensor:
-        flips = (torch.rand(self.batch_size, generator=self._random()) < self.probability).to(torch.int8)
+        flips = (
+            torch.rand(self.batch_size, generator=self._random.get(self._generator)) < self.probability
+        ).to(torch.int8)
         return self.to_destination(
             flips if self.placement is None else local_shard(flips, self.placement, self.sbp)
         )

@@ -11,7 +11,7 @@ import torch
 from ..._data import fields, images
 from ..._data.buffers import TensorBuffer
 from ..._kernels.image import crop_mirror_normalize
-from .record_sources import AtFirstUse, Decoder, from_reader_of, seed_or_fresh
+from .record_sources import Decoder, MadeOnce, from_reader_of, seed_or_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ class OFRecordImageDecoderRandomCrop(Decoder):
             _pair("random_aspect_ratio", random_aspect_ratio),
         )
         self.random_seed = random_seed
-        self._random = AtFirstUse(self._generator)
+        self._random: MadeOnce[np.random.Generator] = MadeOnce()
 
     def forward(self, input: RecordBatch) -> Any:
         batch = fields.need_records("OFRecordImageDecoderRandomCrop", input)
@@ -93,7 +93,7 @@ class OFRecordImageDecoderRandomCrop(Decoder):
 
     def _draw(self, count: int) -> list[list[float]]:
         """Each image's random numbers, so that the windows do not depend on which thread is first."""
-        return self._random().random((count, 2 * self.num_attempts + 2)).tolist()
+        return self._random.get(self._generator).random((count, 2 * self.num_attempts + 2)).tolist()
 
     def _generator(self) -> np.random.Generator:
         return np.random.default_rng(seed_or_fresh(self.random_seed))

@@ -11,7 +11,7 @@ from ... import _processes
 from ..._data import onerec, shuffle
 from ..._data.buffers import TensorBuffer
 from ..._data.ingraph import Promised
-from .record_sources import AtFirstUse, Decoder, Source, seed_or_fresh
+from .record_sources import Decoder, MadeOnce, Source, seed_or_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,10 +63,10 @@ class OneRecReader(Source):
             verify_example,
         )
         self._options = (shuffle, shuffle_buffer_size, random_seed)
-        self._batches = AtFirstUse(self._start)
+        self._batches: MadeOnce[Iterator[Any]] = MadeOnce()
 
     def forward(self) -> TensorBuffer:
-        batch = onerec.Batch(next(self._batches()))
+        batch = onerec.Batch(next(self._batches.get(self._start)))
         batch.source = self
         return batch
 

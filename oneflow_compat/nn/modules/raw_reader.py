@@ -12,7 +12,7 @@ import torch
 
 from ... import _processes
 from ..._data.buffers import to_numpy_dtype
-from .record_sources import AtFirstUse, Source, seed_or_fresh
+from .record_sources import MadeOnce, Source, seed_or_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ class RawReader(Source):
             raise ValueError(f"RawReader: no record in {', '.join(self._files)}")
         self._block = max(shuffle_block_size // size, 1)
         self._options = (random_shuffle, random_seed)
-        self._order = AtFirstUse(self._epochs)
+        self._order: MadeOnce[Iterator[int]] = MadeOnce()
 
     def _epochs(self) -> Iterator[int]:
         """Record numbers of this rank, epoch after epoch."""
@@ -99,5 +99,5 @@ class RawReader(Source):
         )
 
     def forward(self) -> torch.Tensor:
-        rows = np.stack([self._record(next(self._order())) for _ in range(self.batch_size)])
+        rows = np.stack([self._record(next(self._order.get(self._epochs))) for _ in range(self.batch_size)])
         return self.to_destination(torch.from_numpy(rows.reshape((self.batch_size, *self._shape))))

@@ -53,18 +53,19 @@ def placed_by_reader(tensor: torch.Tensor, batch: Any) -> torch.Tensor:
     return tensor if source is None else source.to_destination(tensor)
 
 
-class AtFirstUse(Generic[T]):
-    """What a module makes at its first use: call this to get it.
+class MadeOnce(Generic[T]):
+    """A place in a module for an object that the first call makes.
 
-    An attribute set then would go back with a refused capture, and the module would begin anew.
+    An attribute set in that call would go back with a refused capture, and the module would begin anew.
     """
 
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make, self._made = make, list[T]()
+    def __init__(self) -> None:
+        self._made: list[T] = []
 
-    def __call__(self) -> T:
+    def get(self, make: Callable[[], T]) -> T:
+        """Return the object; make it if there is none."""
         if not self._made:
-            self._made.append(self._make())
+            self._made.append(make())
         return self._made[0]
 
 

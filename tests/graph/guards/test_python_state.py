@@ -395,3 +395,31 @@ def test_a_tuple_with_an_overridden_length_is_guarded_by_its_elements():
         ),
         between,
     )
+
+
+PLACES_OF_TENSORS = {
+    "attributes": (lambda a, b: types.SimpleNamespace(a=a, b=b), lambda o: vars(o)),
+    "dict": (lambda a, b: {"a": a, "b": b}, lambda o: o),
+}
+
+
+@pytest.mark.parametrize("place", PLACES_OF_TENSORS)
+def test_tensors_that_the_caller_swaps_between_calls(place):
+    """Each name has the tensor of the other one; both are read by one program."""
+    make, names = PLACES_OF_TENSORS[place]
+    holder = make(torch.zeros(2), torch.ones(2))
+
+    class Graph(flow.nn.Graph):
+        def build(self, x):
+            first, second = names(holder).values()
+            return x + 2 * first + 10 * second
+
+    graph, x = Graph(), torch.zeros(2)
+    graph.config.set_backend("aten")
+    for call in range(5):
+        entries = names(holder)
+        first, second = entries.values()
+        assert torch.equal(graph(x), x + 2 * first + 10 * second), call
+        for name, value in zip(list(entries), (second, first)):
+            entries[name] = value
+    assert len(graph._engine.programs) == 1

@@ -98,6 +98,7 @@ class Model(nn.Module):
         self.register_buffer("mean", torch.zeros(2))
         self.pair = (torch.zeros(2), torch.ones(2))
         self.first = None
+        self.entries = {"a": torch.full((2,), 3.0), "b": torch.full((2,), 4.0)}
 
 
 def keep_argument(m, x):
@@ -124,6 +125,16 @@ def swap_pair(m, x):
 def swap_names(m, x):
     m.kept, m.mean = m.mean, m.kept + x
     return x * 2
+
+
+def swap_entries(m, x):
+    m.entries["a"], m.entries["b"] = m.entries["b"], m.entries["a"]
+    return x * m.entries["a"]
+
+
+def rotate(m, x):
+    m.kept, m.mean, m.pair = m.mean, m.pair[0], (m.kept, m.pair[1])
+    return x + m.kept
 
 
 def two_names(m, x):
@@ -159,11 +170,12 @@ def states_of_model(assign, is_compiled):
     step = flow.compile_step(assign, backend="aten") if is_compiled else assign
     for i in range(4):
         x = torch.full((2,), i + 1.0)
-        older += [m.kept, m.mean, *m.pair]
+        older += [m.kept, m.mean, *m.pair, *m.entries.values()]
         result = step(m, x)
         x.add_(10)  # the caller's buffer for the next batch
         m.kept.add_(1)
-        tensors = [m.kept, m.mean, *m.pair, x, result] if torch.is_tensor(result) else [m.kept, x, *result]
+        results = [result] if torch.is_tensor(result) else result
+        tensors = [m.kept, m.mean, *m.pair, *m.entries.values(), x, *results]
         tensors += [m.first] if m.first is not None else []
         first = {id(t): index for index, t in reversed([*enumerate([*tensors, *older])])}
         states.append([t.tolist() for t in (*tensors, *older)] + [first[id(t)] for t in (*tensors, *older)])
@@ -178,6 +190,8 @@ def states_of_model(assign, is_compiled):
         carry_buffer_and_write,
         swap_pair,
         swap_names,
+        swap_entries,
+        rotate,
         two_names,
         first_value,
         reset,

@@ -153,7 +153,8 @@ class PythonGuards:
                 self._is_checker_new, self.first_change, index = True, _unknown, -1
             else:  # a value that is made anew at each read differs again, so no group is looked at twice
                 self._checker.update(index)
-                index = min([index, *(group - 1 for group in followed)])
+                differing = (i - 1 for i in followed if any(map(differs, self.groups[i].guards)))
+                index = min([index, *differing])
             index = self._next_change(index)
         self._is_checker_new, self.first_change = False, self._checker.first_change
         return True
@@ -384,24 +385,24 @@ class _Adoption:
         Return the groups of guards that have another owner, unless the groups are new.
         """
         guards = self.guards
-        for old, new in self.moved.values():
-            if new is old:
-                continue
-            index = guards._free_of.pop(id(old), MISSING)
+        moved = [(old, new) for old, new in self.moved.values() if new is not old]
+        # all are taken out before one is put in: two tensors may have been swapped
+        indices = [guards._free_of.pop(id(old), MISSING) for old, _ in moved]
+        slots = [guards._slots.pop(id(old), MISSING) for old, _ in moved]
+        for (_, new), index, slot in zip(moved, indices, slots):
             if index is not MISSING:
                 guards._free_of[id(new)] = index
                 if index is not None:
                     rebind(index, new)
-            if id(old) in guards._slots:
-                guards._slots[id(new)] = guards._slots.pop(id(old))
+            if slot is not MISSING:
+                guards._slots[id(new)] = slot
         for guard in guards.tensor_guards if self.has_tensors else ():
             guard.value = self._with_moved(guard.value)
         for guard, current in self.values:
             guard.value = current
         owners: dict[int, Any] = {}
-        for old, new in self.moved.values():
-            if new is not old:
-                owners[id(old)], owners[id(old.__dict__)] = new, new.__dict__
+        for old, new in moved:
+            owners[id(old)], owners[id(old.__dict__)] = new, new.__dict__
         if self.replaced:
             for guard in guards.guards if owners else ():
                 guard.owner = owners.get(id(guard.owner), guard.owner)
