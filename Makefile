@@ -161,7 +161,7 @@ lock: $(VENV)/.torch ## pin the requirements of the tests anew, for all supporte
 	$(BIN)/python -m uv pip compile requirements-test.in --universal --python-version 3.10 -q --no-header --no-annotate -o requirements-test.txt
 
 clean: ## remove everything that the other targets made
-	rm -rf $(VENV) build dist *.egg-info demo_output parity_output fuzz_output
+	rm -rf $(VENV) build dist *.egg-info demo_output parity_output fuzz_output autotest_failures
 
 # If the interpreter has torch, that torch is used, with the packages beside it. Otherwise the pinned one is installed.
 $(VENV)/.torch:

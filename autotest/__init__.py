@@ -17,6 +17,7 @@ from .generators import (
     tuple,
 )
 from .harness import bind
+from .known import known_failure
 from .placement import GlobalScope, globaltest, is_global
 from .tensors import (
     choice_pytorch_tensor,
@@ -29,6 +30,7 @@ from .tensors import (
 
 __all__ = [
     "bind",
+    "known_failure",
     "DualObject",
     "Mismatch",
     "PyTorchDoesNotSupportError",

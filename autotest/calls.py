@@ -294,7 +294,7 @@ def at_step(error: Exception, step: Step) -> Exception:
     """Return the error with the step that raised it, which is not part of the record."""
     case = cases.current()
     if case is not None and not hasattr(error, "failed_step"):
-        step.number = len(case.steps)
+        case.place(step)
         try:
             error.failed_step = step  # type: ignore[attr-defined]
         except AttributeError:  # a class with slots

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .blame import line_of_test
+
 if TYPE_CHECKING:
+    from types import CodeType
+
     import torch
 
     from .config import Options
@@ -50,6 +54,8 @@ class Step:
         "requires_grad",
         "is_global",
         "strides",
+        "code",
+        "line",
     )
 
     def __init__(
@@ -71,6 +77,8 @@ class Step:
         # with `value`: the candidate made a tensor of its own, and only the values were handed over
         self.candidate_called = False
         self.strides: tuple[tuple[int, ...], int] | None = None  # of an input that is not contiguous
+        self.code: CodeType | None = None  # of the test that made the step, and the line in its file
+        self.line = 0
         self.random = random  # state of the random stream before the step, if the step draws from it
         self.requires_grad = (
             value is not None and out is not None and bool(getattr(out._ref, "requires_grad", False))
@@ -104,17 +112,22 @@ class Case:
         # duals whose `.grad` is compared; set when the comparison of gradients starts
         self.duals_with_gradient: list[DualObject] = []
         self.ran_backward = False  # the harness reached its own backward
-        self.graph_outcome = ""  # "checked", or "refused: " and the candidate's reason
+        self.graph_outcome = ""  # of the graph check; see graph_check.py
         self.oracle: object = None  # the float64 runs, made when two values first differ
 
     def add(self, step: Step) -> Step:
-        step.number = len(self.steps)
+        self.place(step)
         self.steps.append(step)
         if step.out is not None:
             object.__setattr__(step.out, "_step", step)
         if self.on_step is not None:
             self.on_step(self, step)
         return step
+
+    def place(self, step: Step) -> None:
+        """Give a step the next number, and the line of the test that makes it."""
+        step.number = len(self.steps)
+        step.code, step.line = line_of_test() or (None, 0)
 
     def note_module(self, dual: DualObject, is_global: bool) -> None:
         """Keep a new module and its first state."""

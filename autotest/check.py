@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .backward import run_backward
@@ -35,6 +37,16 @@ def flatten_outputs(result: Any) -> list[DualObject]:
     return []
 
 
+@contextlib.contextmanager
+def about(dual: DualObject) -> Iterator[None]:
+    """Note in a Mismatch that it is about the step that made this object."""
+    try:
+        yield
+    except Mismatch as e:
+        e.differing_step = e.differing_step or dual._step
+        raise
+
+
 def check_results(case: Case) -> None:
     """Compare every tensor of the program, in program order, so that the earliest difference is reported."""
     pair, options = case.pair, case.options
@@ -52,9 +64,10 @@ def check_results(case: Case) -> None:
                 functools.partial(narrowest_before, pair, step),
                 signs=level_of_values(case) == SAME_KERNELS,
             )
-            compare_values(
-                pair, out._ref, out._cand, name_of(out), options, check_values=values, standard=standard
-            )
+            with about(out):
+                compare_values(
+                    pair, out._ref, out._cand, name_of(out), options, check_values=values, standard=standard
+                )
 
 
 def oracle_of(case: Case) -> Oracle:
@@ -100,14 +113,11 @@ def check_outputs(case: Case) -> None:
     """Compare the returned values that hold no tensor: numbers, dtypes and other plain values."""
     for out in case.outputs:
         if not holds_tensor(case.pair, out._ref) or out._step is None:
-            compare_values(
-                case.pair,
-                out._ref,
-                out._cand,
-                name_of(out),
-                case.options,
-                check_values=case.options.check_allclose,
-            )
+            values = case.options.check_allclose
+            with about(out):
+                compare_values(
+                    case.pair, out._ref, out._cand, name_of(out), case.options, check_values=values
+                )
 
 
 def ids_of_manual_gradients(case: Case) -> set[int]:
@@ -145,15 +155,12 @@ def check_gradients(case: Case, duals: list[DualObject]) -> None:
     """Compare the gradients of these dual tensors."""
     pair, options, oracle = case.pair, case.options, oracle_of(case)
     for dual in duals:
-        compare_gradients(
-            pair,
-            dual._ref,
-            dual._cand,
-            name_of(dual),
-            options,
-            check_values=options.check_allclose,
-            standard=standard_of(case, oracle.gradient(dual)),
-        )
+        standard = standard_of(case, oracle.gradient(dual))
+        values = options.check_allclose
+        with about(dual):
+            compare_gradients(
+                pair, dual._ref, dual._cand, name_of(dual), options, check_values=values, standard=standard
+            )
 
 
 def standard_of(case: Case, truth: Truth) -> Standard:
@@ -168,28 +175,42 @@ def level_of_values(case: Case) -> str:
 
 def check_modules(case: Case) -> None:
     """Compare parameters, their gradients, and buffers (the running statistics that a forward changes)."""
+    for module in case.modules:
+        with about(module):
+            check_parameters(case, module)
+    for module in case.modules:
+        with about(module):
+            check_buffers(case, module)
+
+
+def check_parameters(case: Case, module: DualObject) -> None:
     pair, options, oracle = case.pair, case.options, oracle_of(case)
     values = options.check_allclose
-    for module in case.modules:
-        theirs = dict(module._cand.named_parameters())
-        for name, r in module._ref.named_parameters():
-            if name not in theirs:
-                continue  # reported when the module was made
-            what, c = f"parameter {name} of {name_of(module)}", theirs[name]
-            gradient = standard_of(case, oracle.parameter(module, name, gradient=True))
-            compare_gradients(pair, r, c, what, options, check_values=values, standard=gradient)
-            value = standard_of(case, oracle.parameter(module, name))
-            compare_values(pair, r, c, what, options, check_values=values, standard=value)
-    for module in case.modules:
-        theirs = dict(module._cand.named_buffers())
-        for name, r in module._ref.named_buffers():
-            if name in theirs:
-                what = f"buffer {name} of {name_of(module)}"
-                value = standard_of(case, oracle.parameter(module, name))
-                try:
-                    compare_values(pair, r, theirs[name], what, options, check_values=values, standard=value)
-                except Mismatch as e:
-                    raise renamed(e, "buffers", str(e)) from None
+    theirs = dict(module._cand.named_parameters())
+    for name, r in module._ref.named_parameters():
+        if name not in theirs:
+            continue  # reported when the module was made
+        what, c = f"parameter {name} of {name_of(module)}", theirs[name]
+        gradient = standard_of(case, oracle.parameter(module, name, gradient=True))
+        compare_gradients(pair, r, c, what, options, check_values=values, standard=gradient)
+        value = standard_of(case, oracle.parameter(module, name))
+        compare_values(pair, r, c, what, options, check_values=values, standard=value)
+
+
+def check_buffers(case: Case, module: DualObject) -> None:
+    pair, options, oracle = case.pair, case.options, oracle_of(case)
+    theirs = dict(module._cand.named_buffers())
+    for name, r in module._ref.named_buffers():
+        if name not in theirs:
+            continue
+        what = f"buffer {name} of {name_of(module)}"
+        value = standard_of(case, oracle.parameter(module, name))
+        try:
+            compare_values(
+                pair, r, theirs[name], what, options, check_values=options.check_allclose, standard=value
+            )
+        except Mismatch as e:
+            raise renamed(e, "buffers", str(e)) from None
 
 
 def renamed(error: Mismatch, check: str, message: str) -> Mismatch:

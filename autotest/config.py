@@ -11,7 +11,11 @@ VARIABLES = {
     "ONEFLOW_TEST_VERBOSE": ("", "print every step of the program as it runs, and the graph's debug output"),
     "ONEFLOW_TEST_TENSOR_SIZE_LIMIT_MB": ("32", "refuse larger tensors in a case"),
     "ONEFLOW_TEST_N": ("", "valid cases per test, instead of the test's own n"),
-    "ONEFLOW_TEST_SEED": ("", "seed of the sampled cases; empty: fixed in CI, a new one elsewhere"),
+    "ONEFLOW_TEST_SECONDS": ("", "time of a test; it ends after the case in which the time is over"),
+    "ONEFLOW_TEST_SEED": (
+        "",
+        "seed of the sampled cases; date: that of today; empty: fixed in CI, a new one elsewhere",
+    ),
     "ONEFLOW_TEST_LIKE": (
         "",
         "how cases are sampled: kernels (what breaks kernels), oneflow (OneFlow's defaults); empty: as the"
@@ -29,8 +33,11 @@ VARIABLES = {
         "",
         "folder of failing examples; empty: Hypothesis's default, none in CI; none: never",
     ),
+    "ONEFLOW_TEST_FAILURES": ("autotest_failures", "folder of the scripts of failures; none: no files"),
+    "ONEFLOW_TEST_HISTORY": ("", "file to which each run of pytest adds a line for each test"),
     "ONEFLOW_QUIET": ("", "1: no progress lines of parity and fuzz runs"),
     "CI": ("", "set by CI services"),
+    "GITHUB_ACTIONS": ("", "set by GitHub; failures are annotated at the line of the test"),
     "WORLD_SIZE": (
         "1",
         "set by the launcher; with several ranks, all sample the same cases, and a failure is not shrunk",
@@ -68,6 +75,15 @@ def get_int(name: str, default: int | None = None) -> int:
         return int(value)
     except ValueError:
         raise ValueError(f"environment variable {name} must be a whole number, found {value!r}") from None
+
+
+def get_float(name: str) -> float:
+    """Return a number; 0 for an empty value."""
+    value = get(name)
+    try:
+        return float(value or 0)
+    except ValueError:
+        raise ValueError(f"environment variable {name} must be a number, found {value!r}") from None
 
 
 def is_set(name: str) -> bool:

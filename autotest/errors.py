@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .case import Step
+
 
 class Mismatch(AssertionError):
     """The two sides differ. `check` names the check that found it, `mode` is "eager" or "graph".
@@ -14,6 +19,8 @@ class Mismatch(AssertionError):
     distance = float("inf")
     # {dtype: (rtol, atol)} by which the printed script sees the difference, if the usual ones hide it
     tolerance: dict[str, tuple[float, float]] | None = None
+    # the step of the case whose result differs, if the check knows it
+    differing_step: Step | None = None
 
     def __init__(self, check: str, message: str) -> None:
         super().__init__(f"{check}: {message}")

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import config, summary
+from . import config
 from .case import Case
 from .check import renamed
 from .compare import compare_numbers, compare_values
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .pair import Pair
 
 NAMES = ("eager", "graph")
+CHECKED, REFUSED = "checked", "refused: "  # outcomes; another one says why the graph was not checked
 # (inputs, modules by the id of the eager one) -> outputs, and gradients of inputs and parameters
 Execute = Callable[
     [list[CandidateTensor], dict[int, Module]], tuple[list[CandidateTensor], list[CandidateTensor | None]]
@@ -49,16 +50,15 @@ def check_graph(case: Case) -> None:
         run_and_compare(
             case, replay, lambda inputs, modules: run_graph(case, replay, inputs, modules, graphs)
         )
-        summary.totals["graphs"] += 1
-        case.graph_outcome = "checked"
+        case.graph_outcome = CHECKED
         if not replay.random:
             compare_second_call(case, replay, *graphs)
     except NotReplayable as e:
-        summary.note_graph_refused(f"cannot be replayed: {e}")
+        case.graph_outcome = f"cannot be replayed: {e}"
     except Mismatch as e:
         reason = reason_not_replayable(case)
         if reason:
-            summary.note_graph_refused(f"cannot be replayed: {reason}")
+            case.graph_outcome = f"cannot be replayed: {reason}"
             return
         e.mode = "graph"
         raise
@@ -66,9 +66,7 @@ def check_graph(case: Case) -> None:
         if reason_not_replayable(case):
             return
         if is_refusal(case.pair, e):
-            refusal = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
-            summary.note_graph_refused(refusal)
-            case.graph_outcome = f"refused: {refusal}"
+            case.graph_outcome = f"{REFUSED}{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
             return
         error = OneFlowGraphBuildOrRunError(e)
         error.mode = "graph"

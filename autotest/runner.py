@@ -4,32 +4,32 @@ failure.
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import importlib.util
 import random as python_random
 import time
 import unittest
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import config, source, summary
+from . import config, search, source, summary
+from .blame import blamed_step, shown_path, with_users_traceback
 from .case import Case, Step
 from .check import check, check_results, flatten_outputs
 from .config import Options
 from .contract import CHECKS
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
-from .graph_check import check_graph
+from .graph_check import CHECKED, REFUSED, check_graph
+from .known import KnownFailure
 from .printing import SourceWriter
 from .report import annotate
+from .search import Rejected
 from .verdict import DEFAULT_ATOL, DEFAULT_RTOL, SAME_KERNELS
 
 if TYPE_CHECKING:
-    import hypothesis
     import torch
-    from hypothesis.database import ExampleDatabase
 
     from .pair import Pair
     from .source import SourceOfCase
@@ -56,12 +56,14 @@ class _Run:
         options: Options,
     ) -> None:
         self.pair, self.f, self.args, self.kwargs, self.n, self.options = pair, f, args, kwargs, n, options
-        self.valid = self.attempts = 0
+        self.test_id = f"{getattr(f, '__module__', '')}.{f.__qualname__}"
+        self.outcome = summary.Outcome(source.seed_of(self.test_id))
+        seconds = config.get_float("ONEFLOW_TEST_SECONDS")
+        self.ends = time.monotonic() + seconds if seconds else float("inf")
         # (case, exception) of the last failing case; Hypothesis runs the smallest one last
         self.failed: tuple[Case, Exception] | None = None
         self.first_failure: Exception | None = None
         self.refusal: Exception | None = None
-        self.graph_outcomes: list[str] = []
         self.votes: dict[torch.dtype, int] = {}
         self.refused_dtypes: set[torch.dtype] = set()
 
@@ -71,10 +73,12 @@ class _Run:
         # Rejecting a second choice of 0 keeps such cases for shrinking. Nothing else uses this choice.
         seed, not_simplest = choices.integer(0, SEEDS), choices.integer(0, SEEDS)
         if not_simplest == 0:
-            raise _Rejected
-        self.attempts += 1
-        if self.valid == 0 and self.attempts > ATTEMPTS_PER_RUN * self.n + 20:
+            raise Rejected
+        self.outcome.attempts += 1
+        if self.outcome.cases == 0 and self.outcome.attempts > ATTEMPTS_PER_RUN * self.n + 20:
             raise _Stop("no case is accepted")
+        if time.monotonic() > self.ends and self.first_failure is None and self.outcome.cases:
+            raise _Stop("the time is over")
         self.seed_everything(seed)
         dtype = self.sampled_dtype(choices.integer(0, DTYPE_CHOICES)) if self.is_breaking else None
         case = Case(self.pair, self.options, seed, on_step=self.print_step if self.options.verbose else None)
@@ -84,11 +88,12 @@ class _Run:
             self.run_and_check(case, choices)
         except PyTorchDoesNotSupportError as e:
             self.refusal = e
+            self.outcome.refused += 1
             self.note_dtype(dtype, -1)
             if self.options.verbose:
                 print(f"[autotest] refused: {e}", flush=True)
-            raise _Rejected from None
-        except (unittest.SkipTest, _Rejected):
+            raise Rejected from None
+        except (unittest.SkipTest, Rejected):
             raise
         except Exception as e:
             if type(e).__module__.startswith("hypothesis."):  # about its own drawing, not the case
@@ -97,9 +102,15 @@ class _Run:
                 return  # a smaller case of another difference would hide this one
             self.first_failure, self.failed = self.first_failure or e, (case, e)
             raise
-        self.valid += 1
-        self.graph_outcomes.append(case.graph_outcome)
+        self.count(case)
         self.note_dtype(dtype, 1)
+
+    def count(self, case: Case) -> None:
+        """Count a case that agrees."""
+        self.outcome.cases += 1
+        self.outcome.graphs += case.graph_outcome == CHECKED
+        if case.graph_outcome not in ("", CHECKED):
+            self.outcome.without_graph[case.graph_outcome] += 1
 
     @property
     def is_breaking(self) -> bool:
@@ -150,39 +161,49 @@ class _Run:
     # ------------------------------------------------------------------ all cases
     def run(self) -> None:
         """Run the cases; raise the smallest failure."""
-        test_id = f"{getattr(self.f, '__module__', '')}.{self.f.__qualname__}"
-        seed = source.seed_of(test_id)
+        __tracebackhide__ = True
         started = time.monotonic()
         try:
-            self.search(test_id, seed)
+            self.run_all()
+        finally:
+            self.outcome.seconds = time.monotonic() - started
+            summary.outcomes.append(self.outcome)
+        if self.options.verbose:
+            print(f"[autotest] {self.f.__name__}: {self.outcome.cases} cases agree", flush=True)
+
+    def run_all(self) -> None:
+        __tracebackhide__ = True
+        try:
+            self.search()
         except _Stop:
-            if self.failed is None:
-                self.raise_nothing_accepted(test_id)
-            self.report(None, seed, test_id)
+            if self.failed is None and not self.outcome.cases:
+                self.raise_nothing_accepted()
+            if self.failed is not None:
+                self.report(None)
         except unittest.SkipTest:
             raise
         except Exception as e:
             # Hypothesis gave up before the limit
             if type(e).__name__ == "Unsatisfiable" and self.failed is None and self.refusal is not None:
-                self.raise_nothing_accepted(test_id)
-            self.report(e, seed, test_id)
+                self.raise_nothing_accepted()
+            self.report(e)
+        self.refuse_without_graphs()
 
-        summary.note(self.valid, self.attempts, time.monotonic() - started)
-        self.refuse_without_graphs(test_id)
-        if self.options.verbose:
-            print(f"[autotest] {self.f.__name__}: {self.valid} cases agree", flush=True)
-
-    def refuse_without_graphs(self, test_id: str) -> None:
+    def refuse_without_graphs(self) -> None:
         """Raise if the candidate refused a graph of every case: the test asks for graphs, and tested none."""
-        refusals = [outcome for outcome in self.graph_outcomes if outcome.startswith("refused")]
-        if self.is_breaking and refusals and len(refusals) == len(self.graph_outcomes):
+        refused = {
+            reason: n for reason, n in self.outcome.without_graph.items() if reason.startswith(REFUSED)
+        }
+        if self.is_breaking and refused and sum(refused.values()) == self.outcome.cases:
+            self.outcome.check = "graph refused"
             raise Mismatch(
-                "graph refused",
-                f"{self.pair.names[1]} refused the graph of all {self.valid} cases of {test_id}; the last one"
-                f" {refusals[-1]}\nsay @autotest(check_graph=False) if the program cannot be a graph",
+                self.outcome.check,
+                f"{self.pair.names[1]} refused the graph of all {self.outcome.cases} cases of {self.test_id};"
+                f" the last one {list(refused)[-1]}\n"
+                "say @autotest(check_graph=False) if the program cannot be a graph",
             )
 
-    def raise_nothing_accepted(self, test_id: str) -> None:
+    def raise_nothing_accepted(self) -> None:
         """Raise a skip if the candidate alone runs the program, otherwise an error."""
         name = self.pair.names[0]
         if self.pair.accepts_more and not isinstance(self.refusal, BothDoNotSupportError):
@@ -190,42 +211,41 @@ class _Run:
                 f"{name} refuses every case, so there is nothing to compare with: {self.refusal}"
             ) from None
         raise ValueError(
-            f"autotest: {name} refused all {self.attempts} cases of {test_id}, so nothing was tested; last"
-            f" refusal: {self.refusal}"
+            f"autotest: {name} refused all {self.outcome.attempts} cases of {self.test_id},"
+            f" so nothing was tested; last refusal: {self.refusal}"
         ) from None
 
-    def search(self, test_id: str, seed: int) -> None:
-        try:
-            import hypothesis
-            from hypothesis import strategies
-        except ImportError:
-            return self.search_without_hypothesis(seed)
-
-        # seed() also switches the example database off; the settings applied after it switch it on again
-        body = hypothesis.given(data=strategies.data())(hypothesis.seed(seed)(_named(self.run_case)))
-        with _shrinking_limited(config.get_int("ONEFLOW_TEST_SHRINK_SECONDS")):
-            _settings(self.n, test_id)(body)()
-
-    def search_without_hypothesis(self, seed: int) -> None:
-        """Run random cases; a failure is neither shrunk nor kept."""
+    def search(self) -> None:
+        assert self.outcome.seed is not None
+        if importlib.util.find_spec("hypothesis") is not None:
+            return search.search(self.run_case, self.n, self.test_id, self.outcome.seed)
+        # random cases; a failure is neither shrunk nor kept
         for attempt in range(ATTEMPTS_PER_RUN * self.n + 20):
-            if self.valid == self.n:
+            if self.outcome.cases == self.n:
                 return
             try:
-                self.run_case(source.SeededSource((seed, attempt)))
-            except _Rejected:
+                self.run_case(source.SeededSource((self.outcome.seed, attempt)))
+            except Rejected:
                 continue
-        if self.valid == 0:
+        if self.outcome.cases == 0:
             raise _Stop("no case is accepted")
 
-    def report(self, error: BaseException | None, seed: int, test_id: str) -> None:
+    def report(self, error: BaseException | None) -> None:
         """Raise the smallest failing case with its script; `error` came out of Hypothesis."""
+        __tracebackhide__ = True
         if self.failed is None:
             assert error is not None
             raise error
         case, cause = self.failed
+        self.outcome.check = getattr(cause, "check", "") or type(cause).__name__
+        step = blamed_step(cause, case)
+        if step is not None:
+            self.outcome.step = SourceWriter(self.pair).step(case, step)
+            if step.code is not None:
+                self.outcome.file, self.outcome.line = shown_path(step.code.co_filename), step.line
         flaky = any(c.__name__.startswith("Flaky") for c in type(error).__mro__)
-        raise annotate(cause, case, seed, test_id, self.attempts, flaky) from cause.__cause__
+        annotate(cause, case, self.outcome, self.test_id, flaky)
+        raise with_users_traceback(cause, step) from cause.__cause__
 
 
 # A smaller case may be this much nearer to the float64 value. Beyond LARGE ULP, the size says nothing more.
@@ -237,104 +257,6 @@ def is_same_failure(first: Exception, error: Exception) -> bool:
     if not isinstance(first, Mismatch) or not isinstance(error, Mismatch):
         return type(first) is type(error)
     return first.check == error.check and error.distance >= min(first.distance, LARGE) / NEARER
-
-
-class _Rejected(Exception):
-    """The case does not count; another one is sampled."""
-
-
-def _named(method: Callable[[SourceOfCase], None]) -> Callable[[Any], None]:
-    import hypothesis
-
-    def cases(data: Any) -> None:
-        try:
-            method(source.HypothesisSource(data))
-        except _Rejected:
-            hypothesis.reject()
-
-    return cases
-
-
-@contextlib.contextmanager
-def _shrinking_limited(seconds: int) -> Iterator[None]:
-    """Let Hypothesis itself end shrinking after this time; it has no setting for that."""
-    from hypothesis.internal.conjecture import engine
-
-    before = getattr(engine, "MAX_SHRINKING_SECONDS", None)
-    if before is None:  # another version: shrinking ends by Hypothesis's own limits
-        yield
-        return
-    engine.MAX_SHRINKING_SECONDS = seconds
-    try:
-        yield
-    finally:
-        engine.MAX_SHRINKING_SECONDS = before
-
-
-def _settings(n: int, test_id: str) -> hypothesis.settings:
-    import hypothesis
-    from hypothesis import HealthCheck, Phase, Verbosity
-
-    return hypothesis.settings(
-        max_examples=n,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-        print_blob=False,
-        verbosity=Verbosity.quiet,
-        phases=[Phase.generate] if config.several_ranks() else [Phase.reuse, Phase.generate, Phase.shrink],
-        database=database(test_id),
-    )
-
-
-@functools.cache
-def _store(folder: str) -> ExampleDatabase | None:
-    """Return the example database: Hypothesis's default for an empty name, None for "none"."""
-    import hypothesis
-    from hypothesis.database import DirectoryBasedExampleDatabase
-
-    if folder == "none":
-        return None
-    default: Any = hypothesis.settings.default
-    return DirectoryBasedExampleDatabase(folder) if folder else default.database
-
-
-def database(test_id: str) -> ExampleDatabase | None:
-    """Return the failing examples of this test only; Hypothesis tells tests apart by their source, which ours
-    share.
-    """
-    folder = config.get("ONEFLOW_TEST_DATABASE")
-    if not folder and config.is_set("CI") or config.several_ranks():
-        return None
-    store = _store(folder)
-    return None if store is None else _keyed_class()(store, test_id)
-
-
-@functools.cache
-def _keyed_class() -> type:
-    from hypothesis.database import ExampleDatabase
-
-    class KeyedDatabase(ExampleDatabase):
-        def __init__(self, store: ExampleDatabase, test_id: str) -> None:
-            super().__init__()
-            self.store, self.prefix = (
-                store,
-                zlib.crc32(test_id.encode()).to_bytes(4, "big") + test_id.encode()[-40:],
-            )
-
-        def fetch(self, key: bytes) -> Iterable[bytes]:
-            return self.store.fetch(self.prefix + key)
-
-        def save(self, key: bytes, value: bytes) -> None:
-            self.store.save(self.prefix + key, value)
-
-        def delete(self, key: bytes, value: bytes) -> None:
-            self.store.delete(self.prefix + key, value)
-
-        def move(self, src: bytes, dest: bytes, value: bytes) -> None:
-            self.store.move(self.prefix + src, self.prefix + dest, value)
-
-    return KeyedDatabase
 
 
 def make_autotest(pair: Pair) -> Callable[..., Any]:
@@ -352,6 +274,7 @@ def make_autotest(pair: Pair) -> Callable[..., Any]:
         include_complex: bool = False,
         like: str | None = None,
         gradcheck: bool = False,
+        known: KnownFailure | None = None,
     ) -> Callable[..., Any]:
         """Run the test on n sampled cases and compare the two libraries.
 
@@ -361,11 +284,13 @@ def make_autotest(pair: Pair) -> Callable[..., Any]:
         check_dtype: compare float dtypes; by default at the level "same kernels". Other dtypes always are.
         like: "oneflow" samples by the defaults of OneFlow's harness, "kernels" what breaks kernels.
         gradcheck: check second derivatives, numerical gradients and forward mode in each case.
+        known: `known_failure(reason, until=..., check=...)`: the test must fail in this way until then.
         """
 
         def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(f)
             def run(*args: Any, **kwargs: Any) -> None:
+                __tracebackhide__ = True
                 mode = config.get("ONEFLOW_TEST_GRAPH")
                 graph = check_graph is True if mode == "on" else mode == "all"
                 sampling = config.get("ONEFLOW_TEST_LIKE") or like or pair.like
@@ -384,7 +309,11 @@ def make_autotest(pair: Pair) -> Callable[..., Any]:
                     sampling,
                     gradcheck,
                 )
-                _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).run()
+                cases = _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options)
+                if known is None:
+                    cases.run()
+                else:
+                    known.expect(cases.run)
 
             return run
 

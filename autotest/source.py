@@ -7,6 +7,7 @@ simplest choice.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import secrets
 import zlib
@@ -125,10 +126,12 @@ class drawing_from:
 
 
 def seed_of(test_id: str) -> int:
-    """Return ONEFLOW_TEST_SEED; without it, a fixed seed in CI and with several ranks, and a new one
-    otherwise.
+    """Return ONEFLOW_TEST_SEED ("date" is a number like 20261129); without it, a fixed seed in CI and with
+    several ranks, and a new one otherwise.
     """
     requested = config.get("ONEFLOW_TEST_SEED")
+    if requested == "date":
+        return int(datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d"))
     if requested:
         return config.get_int("ONEFLOW_TEST_SEED")
     if config.is_set("CI") or config.several_ranks():

@@ -1,27 +1,84 @@
-"""Counts of the tests and cases of this process, for the pytest plugin and for measurements."""
+"""Outcomes of the tests of this process, for the pytest plugin; progress of long runs."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 from . import config
 
-totals = {"tests": 0, "cases": 0, "attempts": 0, "seconds": 0.0, "graphs": 0}
-graph_refusals: dict[str, int] = {}  # reason: how many cases a graph could not be made for
+PREFIX = "autotest_"  # of the properties of a test report
+NUMBERS = ("cases", "attempts", "refused", "graphs")  # of an outcome
 
 
-def note(valid: int, attempts: int, seconds: float) -> None:
-    """Count one test."""
-    totals["tests"] += 1
-    totals["cases"] += valid
-    totals["attempts"] += attempts
-    totals["seconds"] += seconds
+@dataclass
+class Outcome:
+    """What one run of a test found. Numbers are of cases."""
+
+    seed: int | None = None
+    cases: int = 0  # that agree
+    attempts: int = 0
+    refused: int = 0  # by the reference
+    graphs: int = 0  # whose graph agrees, too
+    seconds: float = 0.0
+    without_graph: Counter[str] = field(default_factory=Counter)  # reason: cases
+    # of a failure: the check that found it, the step as source code, its line in the test, the script's file
+    check: str = ""
+    step: str = ""
+    file: str = ""
+    line: int = 0
+    script: str = ""
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return the numbers and texts that are not empty, as properties of a test report."""
+        values = {**dataclasses.asdict(self), "without_graph": json.dumps(self.without_graph)}
+        return [
+            (f"{PREFIX}{name}", str(value))
+            for name, value in values.items()
+            if name in NUMBERS or value not in ("", 0, "{}", None)
+        ]
+
+    @classmethod
+    def from_properties(cls, properties: Iterable[tuple[str, object]]) -> Outcome | None:
+        """Return the outcome that `properties` gave, None if there is none."""
+        texts = {name.removeprefix(PREFIX): str(v) for name, v in properties if name.startswith(PREFIX)}
+        if not texts:
+            return None
+        outcome = cls()
+        for name, text in texts.items():
+            value: Any = text
+            if name == "without_graph":
+                value = Counter(json.loads(text))
+            elif name == "seconds":
+                value = float(text)
+            elif name in ("seed", "line", *NUMBERS):
+                value = int(text)
+            setattr(outcome, name, value)
+        return outcome
 
 
-def note_graph_refused(reason: str) -> None:
-    """Count one case without a graph check."""
-    graph_refusals[reason] = graph_refusals.get(reason, 0) + 1
+outcomes: list[Outcome] = []  # of each run of a test in this process, in order
+
+
+def added(parts: Iterable[Outcome]) -> Outcome:
+    """Return several outcomes as one: numbers are added, and the last failure is kept."""
+    total = Outcome()
+    for part in parts:
+        total.seed = part.seed if total.seed is None else total.seed
+        for name in NUMBERS:
+            setattr(total, name, getattr(total, name) + getattr(part, name))
+        total.seconds += part.seconds
+        total.without_graph += part.without_graph
+        if part.check:
+            total.check, total.step, total.script = part.check, part.step, part.script
+            total.file, total.line = part.file, part.line
+    return total
 
 
 # ----------- Progress of a long run: a line on stderr for every N items, with the elapsed time; none with

@@ -9,7 +9,7 @@ from . import profiler as profiler
 from . import torch_flow_dual_object as torch_flow_dual_object
 from . import util as util
 
-def autotest(n: Any = 20, auto_backward: Any = True, rtol: Any = 0.0001, atol: Any = 1e-05, check_graph: Any = True, check_allclose: Any = True, check_dtype: Any = None, check_grad_use_random_data: Any = True, include_complex: Any = False, like: Any = None, gradcheck: Any = False) -> Any:
+def autotest(n: Any = 20, auto_backward: Any = True, rtol: Any = 0.0001, atol: Any = 1e-05, check_graph: Any = True, check_allclose: Any = True, check_dtype: Any = None, check_grad_use_random_data: Any = True, include_complex: Any = False, like: Any = None, gradcheck: Any = False, known: Any = None) -> Any:
     """Run the test on n sampled cases and compare the two libraries.
 
     check_graph: True also runs the program as one graph; False or "ValidatedFalse" does not.
@@ -18,6 +18,7 @@ def autotest(n: Any = 20, auto_backward: Any = True, rtol: Any = 0.0001, atol: A
     check_dtype: compare float dtypes; by default at the level "same kernels". Other dtypes always are.
     like: "oneflow" samples by the defaults of OneFlow's harness, "kernels" what breaks kernels.
     gradcheck: check second derivatives, numerical gradients and forward mode in each case.
+    known: `known_failure(reason, until=..., check=...)`: the test must fail in this way until then.
     """
     ...
 
