@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,13 +10,14 @@ from . import source
 from .calls import compare_settings, current_settings, set_settings
 from .case import Case
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
+from .functional import gradients_by_function
 from .pair import tensors_of
 from .printing import name_of
 
 if TYPE_CHECKING:
     import torch
 
-    from .pair import CandidateTensor, Pair
+    from .pair import CandidateTensor
 
 
 def run_backward(case: Case) -> None:
@@ -37,7 +38,10 @@ def run_backward(case: Case) -> None:
     if pair.same_tensors:
         set_settings(settings)
     try:
-        backward_candidate(pair, cands, gradients)
+        if pair.gradient_function is not None:
+            case.candidate_gradients = gradients_by_function(case, gradients)
+        else:
+            pair.run_backward(cands, gradients)
     except Exception as e:
         if refused is not None:
             raise BothDoNotSupportError(refused, e) from None
@@ -69,7 +73,7 @@ def _outputs_with_gradients(
         of_reference = tensors_of(out._ref, pair.is_reference_tensor)
         of_candidate = tensors_of(out._cand, pair.is_candidate_tensor)
         for r, c in zip(of_reference, of_candidate):
-            if r.requires_grad != c.requires_grad:
+            if pair.has_gradients and r.requires_grad != c.requires_grad:
                 side, not_side = pair.names if r.requires_grad else reversed(pair.names)
                 raise Mismatch(
                     "gradient", f"output {name_of(out)} requires a gradient in {side} and not in {not_side}"
@@ -79,26 +83,6 @@ def _outputs_with_gradients(
                 cands.append(c)
                 gradients.append(output_gradient(case, r, len(gradients)))
     return refs, cands, gradients
-
-
-def backward_candidate(pair: Pair, cands: list[CandidateTensor], gradients: list[torch.Tensor]) -> None:
-    """Run the candidate's backward from these outputs, with output gradients given as torch
-    tensors.
-    """
-    candidate_gradients = []
-    for g, c in zip(gradients, cands):
-        g = pair.to_candidate(g, requires_grad=False)
-        if getattr(c, "is_global", False):
-            g = g.to_global(placement=c.placement, sbp=[pair.candidate.sbp.broadcast] * len(c.sbp))
-        elif hasattr(g, "to"):
-            g = g.to(c.device)
-        candidate_gradients.append(g.to(c.dtype))
-    autograd: Any = getattr(pair.candidate, "autograd", None)
-    if len(cands) == 1 or not hasattr(autograd, "backward"):
-        for c, g in zip(cands, candidate_gradients):
-            c.backward(g)
-    else:
-        autograd.backward(cands, candidate_gradients)
 
 
 def on_device(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

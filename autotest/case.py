@@ -109,6 +109,8 @@ class Case:
         self.module_start: dict[int, tuple[Any, ...]] = {}
         self.outputs: list[DualObject] = []
         self.output_gradients: list[torch.Tensor] = []
+        # number of an input: the candidate's gradient, if bind() has a function for it
+        self.candidate_gradients: dict[int, CandidateTensor] = {}
         # duals whose `.grad` is compared; set when the comparison of gradients starts
         self.duals_with_gradient: list[DualObject] = []
         self.ran_backward = False  # the harness reached its own backward

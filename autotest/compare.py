@@ -110,7 +110,9 @@ def description_of(x: Any) -> tuple[Any, ...] | None:
     return (class_name, short(x)) if class_name in ("dtype", "layout", "memory_format") else None
 
 
-def compare_plain(r: Any, c: Any, what: str, options: Options, names: Names, check_values: bool) -> None:
+def compare_plain(
+    r: Any, c: Any, what: str, options: Options, names: Names, check_values: bool = True
+) -> None:
     """Compare numbers, strings and None."""
     if (
         isinstance(r, bool) != isinstance(c, bool)
@@ -148,6 +150,8 @@ def compare_tensors(
             "shape", f"{what} has shape {tuple(r.shape)} in {names[0]} and {tuple(c.shape)} in {names[1]}"
         )
     a, b = pair.as_torch(r), pair.as_torch(c)
+    if pair.dtypes.get(a.dtype) == b.dtype:
+        b = b.to(a.dtype)
     if a.dtype != b.dtype and (options.check_dtype or is_exact(a.dtype) or is_exact(b.dtype)):
         raise Mismatch(
             "dtype", f"{what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in {names[1]}"
@@ -297,36 +301,34 @@ def type_text(x: object) -> str:
 
 def compare_gradients(
     pair: Pair,
-    r: torch.Tensor,
-    c: CandidateTensor,
+    r: torch.Tensor | None,
+    c: CandidateTensor | None,
     what: str,
     options: Options,
-    names: Names | None = None,
     check_values: bool = True,
     standard: Standard = PLAIN,
 ) -> None:
-    """Compare the accumulated `.grad`; no gradient and a gradient of zeros are equal."""
-    names = names or pair.names
-    gr, gc = r.grad, getattr(c, "grad", None)
-    if not pair.has_gradients and not hasattr(c, "grad") or gr is None and gc is None:
+    """Compare two gradients; no gradient and a gradient of zeros are equal."""
+    names = pair.names
+    if c is None and not pair.computes_gradients or r is None and c is None:
         return
-    if gr is None or gc is None:
-        there, missing = (gc, names[0]) if gr is None else (gr, names[1])
+    if r is None or c is None:
+        there, missing = (c, names[0]) if r is None else (r, names[1])
         if pair.as_torch(there).count_nonzero().item():
             raise Mismatch(
                 "gradient",
                 f"{what} has no gradient in {missing}, and one that is not zero in"
-                f" {names[1] if gr is None else names[0]}",
+                f" {names[1] if r is None else names[0]}",
             )
         return
-    if tuple(gr.shape) != tuple(gc.shape):
+    if tuple(r.shape) != tuple(c.shape):
         raise Mismatch(
             "gradient",
-            f"the gradient of {what} has shape {tuple(gr.shape)} in {names[0]} and {tuple(gc.shape)} in"
+            f"the gradient of {what} has shape {tuple(r.shape)} in {names[0]} and {tuple(c.shape)} in"
             f" {names[1]}",
         )
-    a, b = pair.as_torch(gr), pair.as_torch(gc)
-    if options.check_dtype and a.dtype != b.dtype:
+    a, b = pair.as_torch(r), pair.as_torch(c)
+    if options.check_dtype and not pair.have_same_dtype(a.dtype, b.dtype):
         raise Mismatch(
             "gradient",
             f"the gradient of {what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in"

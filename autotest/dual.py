@@ -16,9 +16,11 @@ from . import case as cases
 from . import profiler, source
 from .calls import at_step, call_both, record, split, split_arguments
 from .case import Step
+from .compare import compare_plain
 from .contract import is_watched
 from .errors import Mismatch
 from .module_contract import HookCounter, compare_copies, compare_new_modules
+from .pair import MODULE_METHODS
 from .placement import in_global_scope, module_to_global
 from .printing import PLACEMENT_METHODS
 
@@ -171,7 +173,8 @@ class Dual:
     # ------------------------------------------------------------------ containers and contexts
     def __iter__(self) -> Iterator[Any]:
         r, c = self._ref, self._cand
-        if hasattr(r, "__len__") and hasattr(c, "__len__") and not isinstance(r, (dict, str)):
+        is_sequence = all(hasattr(x, "__len__") and hasattr(x, "__getitem__") for x in (r, c))
+        if is_sequence and not isinstance(r, (dict, str)):
             n = len(self)
             items: Any = self
             return iter([items[i] for i in range(n)])
@@ -234,10 +237,24 @@ class Dual:
         return _agreed(self, "operator.index({})", operator.index(self._ref), operator.index(self._cand))
 
     def __float__(self) -> float:
-        return float(self._ref)
+        return self._number(float, "float({})")
 
     def __complex__(self) -> complex:
-        return complex(self._ref)
+        return self._number(complex, "complex({})")
+
+    def _number(self, kind: Callable[[Any], Agreed], template: str) -> Agreed:
+        """The reference's value as a number; of a plain value, the candidate's must be near."""
+        r, c = kind(self._ref), kind(self._cand)
+        case = cases.current()
+        # the values of a tensor are compared at the end, by the float64 value
+        if case is None or self._pair.is_reference_tensor(self._ref) or not case.options.check_allclose:
+            return r
+        expression = template.format(self._path or "value")
+        try:
+            compare_plain(r, c, expression, case.options, self._pair.names)
+        except Mismatch as e:
+            raise at_step(e, _expression(self, template))
+        return r
 
     def __hash__(self) -> int:
         return id(self)
@@ -317,7 +334,10 @@ def _reference_of_placement(dual: Dual, key: str) -> tuple[Any] | None:
 def wrap(pair: Pair, r: Any, c: Any, path: str = "") -> Dual:
     """Return the dual object of two results; a new module gets the reference's weights."""
     out = Dual(pair, r, c, path)
-    if not (isinstance(r, pair.reference_module) and isinstance(c, pair.candidate_module)):
+    if not isinstance(r, pair.reference_module):
+        return out
+    if not pair.is_candidate_module(c):
+        refuse_without_module(pair, r, c)
         return out
     case = cases.current()
     if case is not None and id(c) in case.module_ids:
@@ -333,6 +353,15 @@ def wrap(pair: Pair, r: Any, c: Any, path: str = "") -> Dual:
     if case is not None:
         case.note_module(out, in_global_scope())
     return out
+
+
+def refuse_without_module(pair: Pair, r: Any, c: Any) -> None:
+    """Raise if the reference's module has tensors and the candidate's object cannot take them."""
+    if next(iter(r.state_dict()), None) is not None:
+        raise TypeError(
+            f"{pair.names[0]} made a {type(r).__name__} with parameters or buffers, and {pair.names[1]} an"
+            f" object of class {type(c).__name__} that is no module: it needs {', '.join(MODULE_METHODS)}"
+        )
 
 
 def warn_of_missing_tensors(pair: Pair, r: Any, c: Any) -> None:

@@ -69,6 +69,8 @@ def bind(
     `candidate.tensor(array)` (or `candidate.asarray(array)`) and `tensor.detach().cpu().numpy()` do not.
     `accepts_more=True` says that the candidate may run a call that the reference refuses.
     `like="oneflow"` samples by OneFlow's defaults.
+    `grad` computes gradients for a candidate without backward(), and `dtypes` maps the reference's dtypes to
+    the candidate's where they differ; see `Pair`.
     `level` is "same kernels" or "other implementation": how strictly the candidate is judged.
     """
     pair = Pair(reference, candidate, names, **conversions)
@@ -204,14 +206,13 @@ def wants_gradients(pair: Pair) -> bool:
     """Whether a sampled tensor may require a gradient: not if the candidate has none and the test says
     auto_backward=False.
     """
-    if pair.has_gradients:
+    if pair.computes_gradients:
         return True
     case = cases.current()
     if case is not None and case.options.auto_backward:
         raise TypeError(
             f"autotest compares gradients, but {pair.names[1]}'s tensors ({pair.candidate_tensor.__name__})"
-            " have no requires_grad_(): "
-            "say @autotest(auto_backward=False)"
+            " have no requires_grad_(): say @autotest(auto_backward=False), or bind(grad=...)"
         )
     return False
 

@@ -102,10 +102,7 @@ class WideReplay(Replay):
         self.env = {s.number: self._wide_input(s) for s in self.inputs}
         for key, dual in self.made.items():
             self.env[dual._step.number] = self.modules[key]
-        for step in self.steps:
-            result = self.run(step, self.value_of)
-            if step.out is not None:
-                self.env[step.number] = result
+        self.run_steps(self.env, self.value_of)
 
     def run_backward(self) -> None:
         import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 Library = Any  # a namespace with torch's names
 CandidateTensor = Any  # a tensor or an array of any library
 Module = Any  # a module of either library
+# (program, inputs, output gradients) -> gradients of the inputs
+GradientFunction = Callable[
+    [Callable[..., list[Any]], list[CandidateTensor], list[CandidateTensor]], Iterable[CandidateTensor]
+]
+# what the harness calls of a module, besides the module itself
+MODULE_METHODS = (
+    "named_parameters",
+    "named_buffers",
+    "named_modules",
+    "parameters",
+    "state_dict",
+    "load_state_dict",
+    "train",
+    "eval",
+)
 RandomState: TypeAlias = "torch.Tensor | None"  # None if the two sides share no random stream
 
 
@@ -35,6 +50,9 @@ class Pair:
     level: "same kernels" if the candidate runs the reference's own kernels, "other implementation" if it has
         others; default: the first if both libraries share one tensor class.
     like: "kernels" samples what breaks kernels, "oneflow" samples by the defaults of OneFlow's harness.
+    grad: for a candidate without backward(): grad(program, inputs, output_gradients) returns the gradients of
+        the inputs, all as candidate tensors. `program(*inputs)` returns the list of outputs.
+    dtypes: {"int64": "int32"} if the candidate has another dtype where the reference has this one.
     """
 
     def __init__(
@@ -47,6 +65,8 @@ class Pair:
         accepts_more: bool = False,
         level: str | None = None,
         like: str = "kernels",
+        grad: GradientFunction | None = None,
+        dtypes: Mapping[str, str] | None = None,
     ) -> None:
         self.reference, self.candidate = reference, candidate
         self.names: Names = (names[0], names[1])
@@ -68,9 +88,22 @@ class Pair:
         self.like = like
         # A conversion of the caller's may put the candidate's inputs on another device.
         self.shares_devices = self.same_tensors and to_candidate is None
-        self.candidate_tensor = getattr(candidate, "Tensor", None) or type(self._convert(reference.zeros(1)))
+        # jax.numpy.ndarray is the class of traced arrays, too
+        self.candidate_tensor = (
+            getattr(candidate, "Tensor", None)
+            or getattr(candidate, "ndarray", None)
+            or type(self._convert(reference.zeros(1)))
+        )
+        self.dtypes = {dtype_named(r): dtype_named(c) for r, c in (dtypes or {}).items()}
+        self.gradient_function = grad
         self._candidate_scalars = (np.generic,) if issubclass(self.candidate_tensor, np.ndarray) else ()
         self.has_gradients = hasattr(self.candidate_tensor, "requires_grad_")
+        if grad is not None and self.has_gradients:
+            name = self.candidate_tensor.__name__
+            raise ValueError(
+                f"bind(grad=...) is for a library without backward(), but {name} has requires_grad_():"
+                " leave grad out"
+            )
         # state of the random stream before the last call, if that drew from it
         self.drawn_from: RandomState = None
         # names of exceptions by which the candidate says "this cannot be a graph"
@@ -79,6 +112,19 @@ class Pair:
         self.candidate_module = getattr(getattr(candidate, "nn", None), "Module", ())
 
     # ------------------------------------------------------------------ kinds of values
+    def is_candidate_module(self, x: object) -> bool:
+        """Whether x is a module of the candidate: of its nn.Module, or with the methods of one."""
+        if self.candidate_module:
+            return isinstance(x, self.candidate_module)
+        return all(hasattr(x, name) for name in MODULE_METHODS)
+
+    @property
+    def computes_gradients(self) -> bool:
+        return self.has_gradients or self.gradient_function is not None
+
+    def have_same_dtype(self, r: torch.dtype, c: torch.dtype) -> bool:
+        return r == c or self.dtypes.get(r) == c
+
     def is_reference_tensor(self, x: object) -> bool:
         return isinstance(x, self.reference_tensor)
 
@@ -145,9 +191,12 @@ class Pair:
         """
         if isinstance(x, self.reference_tensor):
             x = x.detach()
-            if type(x) is not self.reference_tensor and hasattr(x, "to_local"):
-                x = x.full_tensor() if hasattr(x, "full_tensor") else x.to_local()
-            return x
+            if type(x) is self.reference_tensor:
+                return x
+            if getattr(x, "is_global", hasattr(x, "full_tensor")):
+                return x.full_tensor() if hasattr(x, "full_tensor") else x.to_local()
+            if self.custom_to_numpy is None:
+                return x.as_subclass(self.reference_tensor)
         import torch
 
         return torch.from_numpy(np.array(self.to_numpy(x)))
@@ -162,7 +211,7 @@ class Pair:
         """Return the float dtypes besides float32 that a tensor keeps on its way to the candidate."""
         kept = []
         for name in ("float64", "float16", "bfloat16"):
-            dtype = getattr(self.reference, name)
+            dtype = getattr(self.reference, name, None)
             try:
                 converted = self.as_torch(self._convert(self.reference.zeros(1, dtype=dtype)))
             except Exception:  # the candidate has no such dtype
@@ -192,6 +241,23 @@ class Pair:
             return tensor
         return tensor.to_global(placement=like.placement, sbp=[self.candidate.sbp.broadcast] * len(like.sbp))
 
+    def run_backward(self, outputs: list[CandidateTensor], gradients: list[torch.Tensor]) -> None:
+        """Run the candidate's backward from these outputs, with output gradients given as torch tensors."""
+        converted = []
+        for g, c in zip(gradients, outputs):
+            g = self.to_candidate(g, requires_grad=False)
+            if getattr(c, "is_global", False):
+                g = self._beside(g, c)
+            elif hasattr(g, "to"):
+                g = g.to(c.device)
+            converted.append(g.to(c.dtype))
+        autograd: Any = getattr(self.candidate, "autograd", None)
+        if len(outputs) == 1 or not hasattr(autograd, "backward"):
+            for c, g in zip(outputs, converted):
+                c.backward(g)
+        else:
+            autograd.backward(outputs, converted)
+
     # ------------------------------------------------------------------ random numbers
     def random_state(self) -> RandomState:
         """Return the state of the random stream that both sides share, or None if they share none."""
@@ -207,6 +273,19 @@ class Pair:
     def rewind(self, state: RandomState) -> None:
         if state is not None:
             self.reference.default_generator.set_state(state)
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Return torch's dtype of a name such as "int64".
+
+    Raises ValueError if there is none.
+    """
+    import torch  # here, because the harness may be imported without it
+
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"bind(dtypes=...) takes names of torch's dtypes, such as 'int64', found {name!r}")
+    return dtype
 
 
 def _is_of_torch(function: Any) -> bool:

@@ -8,7 +8,6 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from .backward import backward_candidate
 from .case import Case, DualObject, Step
 from .pair import CandidateTensor, Module, tensors_of
 from .tensors import with_strides
@@ -28,7 +27,7 @@ class Replay:
         self.case, self.pair = case, case.pair
         self.side_of: Callable[[DualObject], Any] = operator.attrgetter(side)
         self.is_candidate = is_candidate = side == "_cand"
-        self.module_class = case.pair.candidate_module if is_candidate else case.pair.reference_module
+        self.is_module_value = case.pair.is_candidate_module if is_candidate else self.is_reference_module
         self.is_tensor = case.pair.is_candidate_tensor if is_candidate else case.pair.is_reference_tensor
         self.inputs = [s for s in case.steps if s.action == "input"]
         self.made = {id(m._cand): m for m in case.modules}
@@ -49,7 +48,7 @@ class Replay:
         if step.action == "set":
             return self.assignment_needs_run(step)
         out = self.side_of(step.out)
-        if isinstance(out, self.module_class):
+        if self.is_module_value(out):
             return step.target._path in ("train", "eval") and self.forwarded_before(step)
         tensors = tensors_of(out, self.is_tensor)
         if tensors:
@@ -78,8 +77,11 @@ class Replay:
             raise NotReplayable("an optimizer is stepped in the test")
         return False
 
+    def is_reference_module(self, x: object) -> bool:
+        return isinstance(x, self.pair.reference_module)
+
     def is_module(self, dual: DualObject) -> bool:
-        return isinstance(self.side_of(dual), self.module_class)
+        return self.is_module_value(self.side_of(dual))
 
     def forwarded_before(self, step: Step) -> bool:
         owner = step.target._owner
@@ -137,16 +139,20 @@ class Replay:
         for key, dual in self.made.items():
             env[dual._step.number] = modules[key]
         value = functools.partial(self.value, env, modules)
-        for step in self.steps:
-            result = self.run(step, value)
-            if step.out is not None:
-                env[step.number] = result
+        self.run_steps(env, value)
         outputs = [value(d) for d in self.outputs()]
         self.backward(outputs, value)
         leaves = [x for x in inputs if x.requires_grad] + [
             p for m in modules.values() for p in m.parameters()
         ]
         return [t for o in outputs for t in tensors_of(o, self.is_tensor)], [p.grad for p in leaves]
+
+    def run_steps(self, env: dict[int, Any], value: Callable[[DualObject], Any]) -> None:
+        """Run the steps in order, and put their results into `env`."""
+        for step in self.steps:
+            result = self.run(step, value)
+            if step.out is not None:
+                env[step.number] = result
 
     def outputs(self) -> list[DualObject]:
         """Return the test's results; if it returned none, its last tensor."""
@@ -165,7 +171,7 @@ class Replay:
                     differentiable.append(t)
         if len(differentiable) != len(gradients):
             raise NotReplayable("other outputs require a gradient")
-        backward_candidate(self.pair, differentiable, gradients)
+        self.pair.run_backward(differentiable, gradients)
 
     def run(self, step: Step, value: Callable[[DualObject], Any]) -> Any:
         if step.action == "set":

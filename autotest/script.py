@@ -86,7 +86,8 @@ def needed_helpers(case: Case, body: str, failure: BaseException | None) -> list
         "atol": repr(atol),
         "tolerances": repr(tolerances_of(case) | (getattr(failure, "tolerance", None) or {})),
         "tensor_class": tensor_class(pair),
-        "grad": "t.grad" if pair.has_gradients else "getattr(t, 'grad', None)",
+        "gradient_function": imported_function(pair.gradient_function, "grad") or "",
+        "dtypes": repr({str(r): str(c) for r, c in pair.dtypes.items()}),
     }
     sources, used = {}, body
     needed = conditions(case) | ({"plain"} if hasattr(failure, "failed_step") else set())
@@ -115,6 +116,8 @@ def conditions(case: Case) -> set[str]:
     return kinds | {
         "values" if options.check_allclose else "form",
         "check_dtype" if options.check_dtype else "exact_dtype",
+        "dtypes" if case.pair.dtypes else "",
+        "function" if case.pair.gradient_function else "backward",
         "same_tensors" if case.pair.same_tensors else "other_tensors",
         f"errors_{options.check_errors}",
         "" if options.check_errors == "no" else "accepts_more" if case.pair.accepts_more else "same_errors",
@@ -220,7 +223,8 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     pairs = ", ".join(f"{name!r}: {source}" for name, source in returned.items())
     program = "\n".join(["def program(lib):", *(f"    {line}" for line in body), f"    return {{{pairs}}}\n"])
     can_raise = last is not None or getattr(failure, "check", "") in ("one side raised", "class of error")
-    main = main_source(returned, can_raise, compares_settings=check == "settings")
+    by_function = case.pair.gradient_function is not None
+    main = main_source(returned, can_raise, check == "settings", by_function)
     if check == "second derivative":
         main = [second_order_source(case, writer)]
     return [program, *backward_source(case, writer), *main]
@@ -342,7 +346,7 @@ def differentiable_outputs(case: Case) -> list[tuple[str, torch.Tensor]]:
 
 def wrongly_differentiable_outputs(case: Case) -> list[str]:
     """Return the sources of the outputs that require a gradient on the candidate's side only."""
-    if not case.ran_backward:
+    if not case.ran_backward or not case.pair.has_gradients:
         return []
     return [
         source
@@ -383,6 +387,11 @@ def backward_source(case: Case, writer: SourceWriter) -> list[str]:
         for d in case.outputs
         for t in tensors_of(d._cand, case.pair.is_candidate_tensor)
     )
+    if case.pair.gradient_function is not None:
+        body = (
+            f"gradients = [{', '.join(gradients)}]\n    return gradients_by_function(lib, result, gradients)"
+        )
+        return [f"def backward(lib, result):\n    {body}\n"]
     prepare = "everywhere(lib, g).to(o.dtype)" if is_global else "g.to(device=o.device, dtype=o.dtype)"
     if not case.pair.same_tensors:
         prepare = "g.to(o.dtype)"
@@ -392,7 +401,9 @@ def backward_source(case: Case, writer: SourceWriter) -> list[str]:
     ]
 
 
-def main_source(returned: dict[str, str], can_raise: bool, compares_settings: bool) -> list[str]:
+def main_source(
+    returned: dict[str, str], can_raise: bool, compares_settings: bool, by_function: bool
+) -> list[str]:
     """Return the end of the script: run both libraries and compare."""
     sections = []
     if compares_settings:
@@ -402,9 +413,12 @@ def main_source(returned: dict[str, str], can_raise: bool, compares_settings: bo
     sections.append("results")
     if "constants" in returned:
         sections.append("constants")
-    if "outputs" in returned:
+    if "outputs" in returned and by_function:
+        sections.append("gradients_by_function")
+    elif "outputs" in returned:
         sections.append("backward_raised" if can_raise else "backward")
-    sections += [name for name in ("leaves", "modules") if name in returned]
+    if not by_function:
+        sections += [name for name in ("leaves", "modules") if name in returned]
     return ["\n".join(MAIN[name].strip("\n") for name in sections) + '\nprint("no difference")\n']
 
 

@@ -24,8 +24,29 @@ def hand_over(lib, t):
     """Return the torch tensor, or the other library's tensor with its values."""
     if lib is torch:
         return t
+[function]    if given and t.requires_grad:
+[function]        return given.pop(0)
     made = to_candidate(t.detach())
-    return made.requires_grad_(True) if t.requires_grad else made
+[backward]    return made.requires_grad_(True) if t.requires_grad else made
+[function]    return made
+''',
+    "gradients_by_function": '''
+<gradient_function>
+given = []  # what the gradient function passes to the program, instead of the inputs
+
+
+def gradients_by_function(lib, result, gradients):
+    """Return the gradients of the leaves: of torch by backward(), otherwise by the function of bind()."""
+    outputs, leaves = result["outputs"], list(result["leaves"].values())
+    if lib is torch:
+        torch.autograd.backward(outputs, [g.to(o.dtype) for g, o in zip(gradients, outputs)])
+        return [leaf.grad for leaf in leaves]
+
+    def outputs_of(*inputs):
+        given[:] = inputs
+        return program(lib)["outputs"]
+
+    return list(grad(outputs_of, leaves, gradients))
 ''',
     "everywhere": '''
 def everywhere(lib, x):
@@ -144,6 +165,7 @@ def compare_numbers(what, a, b):
 def compare_tensors(what, a, b):
     assert tuple(a.shape) == tuple(b.shape), f"{what}: shape {tuple(a.shape)} and {tuple(b.shape)}"
     a, b = to_torch(a), to_torch(b)
+[dtypes]    b = b.to(a.dtype) if <dtypes>.get(str(a.dtype)) == str(b.dtype) else b
 [check_dtype]    assert a.dtype == b.dtype, f"{what}: {a.dtype} and {b.dtype}"
 [exact_dtype]    inexact = [t.is_floating_point() or t.is_complex() for t in (a, b)]
 [exact_dtype]    assert a.dtype == b.dtype or all(inexact), f"{what}: {a.dtype} and {b.dtype}"
@@ -286,6 +308,10 @@ assert not any(t.requires_grad for t in b["constants"]), "an output requires a g
 assert all(t.requires_grad for t in b["outputs"]), "an output does not require a gradient"
 backward(torch, a["outputs"])
 backward(flow, b["outputs"])
+""",
+    "gradients_by_function": """
+for name, x, y in zip(a["leaves"], backward(torch, a), backward(flow, b)):
+    compare_gradients(f"the gradient of {name}", x, y)
 """,
     "backward_raised": """
 assert all(t.requires_grad for t in b["outputs"]), "an output does not require a gradient"
