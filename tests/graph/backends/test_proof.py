@@ -193,11 +193,14 @@ def reuse_of_an_operand(interpreter, node, result):
     return argument(interpreter, node)  # of clone(); copy_() reads what it has written
 
 
-@instead_of(aten.index_put.default, aten.index_put_.default)
+WRITES = (aten.index_put_.default, aten.masked_fill_.Scalar)  # of torch before 2.15, and since
+
+
+@instead_of(aten.index_put.default, aten.masked_fill.Scalar, *WRITES)
 def write_to_every_row(interpreter, node):
-    target = argument(interpreter, node)
-    value = argument(interpreter, node, 2)
-    return (target if node.target is aten.index_put_.default else target.clone()).fill_(value.flatten()[0])
+    target, value = argument(interpreter, node), node.args[2]
+    value = interpreter.env[value].flatten()[0] if isinstance(value, torch.fx.Node) else value
+    return (target if node.target in WRITES else target.clone()).fill_(value)
 
 
 @instead_of(aten.copy_.default)

@@ -77,6 +77,7 @@ _KNOWN_PACKAGES = frozenset(
         "re",
         "weakref",
         "types",
+        "typing",
         "_abc",
         "_contextvars",
         "_json",
