@@ -32,7 +32,7 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs mutants parity \
+.PHONY: help demo test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-libraries test-pythons test-sanitize lint shape typecheck stubs docs mutants parity \
   check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes lock clean
 
 help: ## list the targets and settings
@@ -72,6 +72,10 @@ test-sanitize: $(VENV)/.extras ## run the tests of the custom operators under th
 
 test-no-compiler: $(VENV)/.extras ## run tests without the custom kernels and without a C++ compiler
 	ONEFLOW_EXT=0 CXX=no-compiler $(BIN)/python -m pytest tests/core tests/optim -m "not slow and not gpu and not network" -n $(JOBS)
+
+test-libraries: $(VENV)/.extras ## test NumPy, JAX, MLX and an extension of torch with AutoTest, as the examples do
+	$(PIP) install jax "mlx[cpu]" $(SHOW)
+	$(BIN)/python -m pytest docs/examples/libraries
 
 test-pythons: ## run all tests on each Python of PYTHONS with each torch of TORCHS, and record them (downloads torch for each)
 	for python in $(PYTHONS); do for torch in $(TORCHS); do \

@@ -1,7 +1,8 @@
 """LBFGS: optimizer.step() calls a closure several times, which computes the loss and its gradients again.
 
-    python docs/examples/steps/lbfgs.py
+python docs/examples/steps/lbfgs.py
 """
+
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,7 +1,8 @@
 """MoCo: contrastive learning with a momentum encoder and a queue of keys.
 
-    python docs/examples/steps/moco.py
+python docs/examples/steps/moco.py
 """
+
 import copy
 
 import torch

@@ -1,7 +1,8 @@
 """A variational autoencoder of small images of bars, whose step returns both terms of its loss.
 
-    python docs/examples/steps/vae.py
+python docs/examples/steps/vae.py
 """
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -59,4 +60,6 @@ def main(compile_step=flow.compile_step, steps=50):
 
 if __name__ == "__main__":
     losses, _ = main()
-    print(f"loss {losses[0][0]:.4f} -> {losses[-1][0]:.4f}, KL term {losses[0][2]:.4f} -> {losses[-1][2]:.4f}")
+    print(
+        f"loss {losses[0][0]:.4f} -> {losses[-1][0]:.4f}, KL term {losses[0][2]:.4f} -> {losses[-1][2]:.4f}"
+    )
