@@ -97,11 +97,13 @@ def described(header: dict[str, Any]) -> str:
     return ", ".join(f"{k} {header[k]}" for k in keys if header.get(k)) or "another run"
 
 
-def write(found: list[Change], path: str | Path, before: str, after: str, title: str = "parity") -> None:
+def write(
+    all_changes: list[Change], path: str | Path, before: str, after: str, title: str = "parity"
+) -> None:
     """Write the page; `before` and `after` say what was compared."""
     import jinja2  # a dependency of torch; the rest of this package does without it
 
     template = jinja2.Environment(autoescape=True).from_string(TEMPLATE.read_text(encoding="utf-8"))
-    sections = [(kind, label, [c for c in found if c.kind == kind]) for kind, label in KINDS.items()]
+    sections = [(kind, label, [c for c in all_changes if c.kind == kind]) for kind, label in KINDS.items()]
     html = template.render(title=title, sections=sections, before=before, after=after)
     Path(path).write_text(html, encoding="utf-8")

@@ -45,7 +45,7 @@ def summary(x: Any) -> str:
 def _tensor_summary(t: Any) -> str:
     import torch
 
-    t = t.detach()
+    t = t.detach().cpu()
     form = f"{str(t.dtype).rpartition('.')[2]} {tuple(t.shape)}"
     if t.is_meta or not t.numel():
         return form

@@ -40,6 +40,7 @@ class FunctionChecks:
         call: CallNames,
     ) -> None:
         self.comparisons, self.row, self.op, self.call = comparisons, row, op, call
+        self.scripted: set[str] = set()  # columns with a script whose result has elements
         self.torch, self.is_same = comparisons.torch, reference is candidate
         self.reference = lambda s: reference(s.input, *s.args, **s.kwargs)
         self.candidate = lambda s: candidate(s.input, *s.args, **s.kwargs)
@@ -50,16 +51,12 @@ class FunctionChecks:
         if dtype is None or not (samples := operator_samples(self.op, dtype)):
             return
         put(self.row, "identity", "same" if self.is_same else "own")
-        cell, scripts = self.comparisons.cell, self.row["scripts"]
-        for column in ("eager", "graph"):
-            scripts[column] = self.script(samples[0], column)
+        cell = self.comparisons.cell
         cell(self.row, "eager", lambda: self.agree(labelled(samples) + strided_samples(samples)))
         cell(self.row, "errors", self.errors)
         of_graph = samples
         if self.op.supports_autograd and dtype in (self.torch.float32, self.torch.float64):
             of_graph = operator_samples(self.op, dtype, requires_grad=True)
-            if of_graph:
-                scripts["gradient"] = self.script(of_graph[0], "gradient")
             with_strides = labelled(of_graph) + strided_samples(of_graph)
             cell(self.row, "gradient", lambda: self.comparisons.each(with_strides, self.gradient))
         strided = strided_samples(of_graph[:2])
@@ -85,11 +82,19 @@ class FunctionChecks:
         values = not form_only(self.row)
         return snippets.function_snippet(self.comparisons.candidate_name, calls, s, column, values, operator)
 
-    def agree(self, samples: list[tuple[str, OperatorSample]]) -> bool | None:
-        """Compare the results of both sides."""
-        return self.comparisons.each(samples, self.agree_on)
+    def keep_script(self, column: str, s: OperatorSample, result: object) -> None:
+        """Store the script of a sample that passes, for the first sample whose result has elements."""
+        results = tensors(result)
+        if column not in self.scripted and (not results or any(t.numel() for t in results)):
+            self.scripted.add(column)
+            self.row["scripts"].pop(column, None)
+        self.row["scripts"].setdefault(column, self.script(s, column))
 
-    def agree_on(self, s: OperatorSample) -> bool | None:
+    def agree(self, samples: list[tuple[str, OperatorSample]], column: str = "eager") -> bool | None:
+        """Compare the results of both sides."""
+        return self.comparisons.each(samples, lambda s: self.agree_on(s, column))
+
+    def agree_on(self, s: OperatorSample, column: str) -> bool | None:
         a, b = self.outcome(self.reference, s), self.outcome(self.candidate, s)
         script = self.script(s)
         if isinstance(b, Exception) and isinstance(a, Exception):
@@ -100,6 +105,7 @@ class FunctionChecks:
             detail = f"accepts what torch refuses with {type(a).__name__}: {str(a)[:200]}"
             raise Failure(detail, script, b)
         self.comparisons.same(a, b, "the result", script, values=not form_only(self.row))
+        self.keep_script(column, s, a)
         return True
 
     def outcome(self, call: Callable[[OperatorSample], Any], s: OperatorSample) -> Any:
@@ -128,7 +134,7 @@ class FunctionChecks:
         if not isinstance(actual, type(expected)) and not isinstance(expected, type(actual)):
             detail = f"raised {actual!r}, torch raises {expected!r}"
             raise Failure(detail[:300], script, actual)
-        self.row["scripts"].setdefault("errors", script)
+        self.keep_script("errors", s, expected)
         return True
 
     def gradient(self, s: OperatorSample) -> bool | None:
@@ -150,6 +156,7 @@ class FunctionChecks:
         if expected is None:
             return None
         self.comparisons.same(expected, gradients, "the gradient", script)
+        self.keep_script("gradient", s, [g for g in expected if g is not None])
         return True
 
     def graph(self, s: OperatorSample) -> bool | None:
@@ -158,7 +165,9 @@ class FunctionChecks:
         if not leaves:
             return None
         call = lambda *a: self.candidate(refilled(s, a))
-        self.comparisons.graph_of(self.row, call, leaves, (), self.script(s, "graph"))
+        if not self.comparisons.graph_of(self.row, call, leaves, (), self.script(s, "graph")):
+            return None
+        self.keep_script("graph", s, self.outcome(self.candidate, s))
         return True
 
     def against_numpy(self) -> bool | None:
@@ -179,12 +188,12 @@ class FunctionChecks:
         if not isinstance(result, torch.Tensor) or result.shape != expected.shape:
             return None  # judged by the eager cell
         options, script = Options(rtol=1e-6, atol=1e-8), self.script(s, "reference")
-        self.row["scripts"].setdefault("reference", script)
         expected, names = expected.to(result.dtype), ("NumPy", "here")
         try:
             compare_numbers(expected, result.detach(), "the result", options, names, "values")
         except Mismatch as e:
             raise Failure(str(e), script, result) from None
+        self.keep_script("reference", s, result)
         return True
 
     def dtypes(self) -> bool | None:
@@ -193,10 +202,9 @@ class FunctionChecks:
         ran: list[str] = []
 
         def agree(name: str) -> bool | None:
-            samples = operator_samples(op, getattr(torch, name), limit=2)
-            if not self.agree([(f"{name}, {label}", s) for label, s in labelled(samples)]):
+            samples = labelled(operator_samples(op, getattr(torch, name), limit=2))
+            if not self.agree([(f"{name}, {label}", s) for label, s in samples], "dtypes"):
                 return None
-            self.row["scripts"].setdefault("dtypes", self.script(samples[0]))
             ran.append(name)
             return True
 

@@ -93,11 +93,10 @@ class ModuleChecks:
         return self.comparisons.each(self.labelled, agree)
 
     def graph(self) -> bool | None:
-        def agree(s: ModuleSample) -> bool:
+        def agree(s: ModuleSample) -> bool | None:
             _, module = self.build(s)
             run = lambda *args: module(*args, **s.kwargs)
-            self.comparisons.graph_of(self.row, run, s.args, [module], self.script(s, "graph"))
-            return True
+            return self.comparisons.graph_of(self.row, run, s.args, [module], self.script(s, "graph"))
 
         return self.comparisons.each(self.labelled[:2], agree)
 

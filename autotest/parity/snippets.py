@@ -127,11 +127,11 @@ def expression_snippet(
         text += _function("run(as_graph)", body)
         text += "expected, actual = outcome(run, False), outcome(run, True)\n"
         return _script(candidate, text, AGREE)
-    other = "evaluate"
+    evaluate_reference = "evaluate"
     if reference != own:
-        other = "evaluate_in_torch"
-        text += _expression(other, reference, column)
-    text += f"expected, actual = outcome({other}, torch), outcome(evaluate, flow)\n"
+        evaluate_reference = "evaluate_in_torch"
+        text += _expression(evaluate_reference, reference, column)
+    text += f"expected, actual = outcome({evaluate_reference}, torch), outcome(evaluate, flow)\n"
     return _script(candidate, text, AGREE)
 
 
@@ -183,9 +183,9 @@ def _graph(candidate: str, writer: NamingWriter, module: str, call: str, values:
     module: source text of the module that `call` uses, or "".
     """
     names = writer.names
-    first = ["module"] if module else []
+    modules = ["module"] if module else []
     leaves = f"({names},)" if names else "()"
-    parameters = ", ".join([*first, names] if names else first)
+    parameters = ", ".join([*modules, names] if names else modules)
     text = _function(f"results({parameters})", [f"out = {call}", *_graph_end(leaves, bool(module))])
     text += _program(module, names)
     body = ["torch.manual_seed(0)", "lib = flow", *writer.lines]

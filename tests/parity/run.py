@@ -178,7 +178,7 @@ def compare(rows, run_header, args):
     for change in worse:
         print(
             f"REGRESSION {change}"
-            + (f": {change.detail_after.splitlines()[0]}" if change.detail_after else "")
+            + (f": {change.detail_after.splitlines()[0][:400]}" if change.detail_after else "")
         )
     print(f"{len(worse)} worse, {len(better)} better or new than {texts[0]} ({args.out}/diff.html)")
     if better and not args.against:

@@ -4,10 +4,12 @@ import pytest
 import torch
 from planted import graph_class
 from rows import recorded, row_of, statuses
-from suite import Suite
+from run import accept_differences
+from suite import Suite, golden_outcome
 
 import oneflow
-from oneflow_autotest.parity.differences import is_same, same_text, summary
+from oneflow_autotest.parity import samples
+from oneflow_autotest.parity.differences import difference, is_same, same_text, summary
 
 ADAMW = "oneflow.optim.AdamW"
 
@@ -174,3 +176,41 @@ def test_a_refused_graph_hides_no_wrong_one():
 
     graph = graph_class(outputs=lambda t: t + 1, before=refusing)
     assert statuses(row_of("exp", nn__Graph=graph))["graph"] == "fail"
+
+
+def test_an_update_accepts_only_differences_that_a_row_is_about():
+    rows = [row_of("exp", explain, exp=lambda x: x.exp() + 1) for explain in (explained, lambda name: "")]
+    accept_differences(rows)
+    assert [statuses(row)["eager"] for row in rows] == ["differs", "fail"]
+    assert rows[0]["cells"]["eager"]["detail"].startswith("some-row\nvalues: the result differs")
+
+
+def test_a_recorded_call_that_differs_in_another_way_fails():
+    record = {"code": "flow.neg(x)", "id": "neg"}
+    known, other = ([difference("", text, None)] for text in ("dtype int64", "dtype uint8"))
+    assert golden_outcome(record, ["dtype int64"], "some-row", known, known)[0] == "differs"
+    assert golden_outcome(record, ["dtype uint8"], "some-row", known, other)[0] == "fail"
+    assert golden_outcome(record, ["dtype int64"], "some-row", None, known)[0] == "fail"
+    assert golden_outcome(record, ["dtype int64"], None, None, None)[0] == "fail"
+    assert golden_outcome(record, [], "some-row", known, None)[0] == "pass"
+
+
+def test_samples_are_the_same_in_every_run_and_leave_the_random_stream_alone():
+    op = samples.operators()["exp"]
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first, second = (samples.operator_samples(op, torch.float32) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a.input, b.input) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("name", ["roll", "nn.functional.unfold"])
+def test_at_most_one_sample_is_empty(name):
+    inputs = [s.input for s in samples.operator_samples(samples.operators()[name], torch.float32)]
+    assert len(inputs) == 4 and sum(t.numel() == 0 for t in inputs) <= 1
+
+
+def test_a_graph_column_is_empty_if_eager_mode_raises():
+    """torch.exp gives the samples, and this function refuses them all."""
+    row = row_of("exp", exp=raising(ValueError("no")))
+    assert statuses(row)["eager"] == "fail" and statuses(row)["graph"] == "none"

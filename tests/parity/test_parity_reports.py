@@ -78,7 +78,10 @@ def test_a_cell_that_got_worse_is_a_regression_with_both_details(good, bad):
 
 def test_cells_and_names_appear_and_disappear(good):
     less = {**good, "cells": {c: cell for c, cell in good["cells"].items() if c != "graph"}}
-    kinds = lambda found: [(str(c), c.kind, c.is_regression) for c in found]
+
+    def kinds(all_changes):
+        return [(str(c), c.kind, c.is_regression) for c in all_changes]
+
     assert kinds(changes([less], [good])) == [("oneflow.exp, graph: none -> pass", "appeared", False)]
     assert kinds(changes([good], [less])) == [("oneflow.exp, graph: pass -> none", "disappeared", True)]
     assert kinds(changes([], [good])) == [("oneflow.exp: new", "appeared", False)]

@@ -170,6 +170,23 @@ def test_a_script_of_a_difference_holds_how_it_differs():
     assert error_of(equal) is AssertionError
 
 
+def test_scripts_of_a_difference_have_the_gradients_of_the_check():
+    known = recorded(Suite(known={}).row("oneflow.norm", "function"))
+    row = Suite(known=known).row("oneflow.norm", "function")
+    assert row["cells"]["gradient"]["status"] == "differs"
+    for column in ("eager", "gradient", "dtypes"):
+        run_script(scripts_of(row)[column])
+
+
+def test_a_script_shows_a_sample_whose_result_has_elements(monkeypatch):
+    """torch's first sample of roll is empty."""
+    scripts = scripts_of(row_of("roll"))
+    roll = oneflow.roll
+    monkeypatch.setitem(vars(oneflow), "roll", lambda *args, **kwargs: roll(*args, **kwargs) + 1)
+    for column in ("eager", "reference", "dtypes"):
+        assert error_of(scripts[column]) is AssertionError
+
+
 def test_a_script_of_a_graph_that_refuses_asserts_the_error():
     script = scripts_of(row_of("equal"))["graph"]
     run_script(script)

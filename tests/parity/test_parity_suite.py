@@ -180,6 +180,8 @@ def test_a_part_of_the_suite_from_the_command_line(tmp_path):
             r"oneflow\.(abs|relu|nn\.ReLU)$",
             "--out",
             str(tmp_path),
+            "--junit",
+            str(tmp_path / "junit.xml"),
         ],
         capture_output=True,
         text=True,
@@ -187,3 +189,6 @@ def test_a_part_of_the_suite_from_the_command_line(tmp_path):
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert {r["name"] for r in table.load(tmp_path / "parity.json")} == {"oneflow.abs", "oneflow.nn.ReLU"}
     assert (tmp_path / "parity.html").exists()
+    assert table.load_header(tmp_path / "parity.json")["executed"] == 2
+    assert "Before: the baseline" in (tmp_path / "diff.html").read_text()
+    assert 'classname="graph" name="oneflow.abs"' in (tmp_path / "junit.xml").read_text()
