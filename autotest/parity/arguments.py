@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .samples import OperatorSample, tensors
+from .samples import OperatorSample, has_own_layout, tensors
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,7 @@ def copied(x: Any, device: str | None = None) -> Any:
     import torch
 
     if isinstance(x, torch.Tensor):
-        fresh = x.detach().clone() if device is None else x.detach().clone().to(device)
+        fresh = copied_layout(x) if device is None else x.detach().clone().to(device)
         return fresh.requires_grad_(x.requires_grad)
     if isinstance(x, OperatorSample):
         return OperatorSample(*(copied(e, device) for e in x))
@@ -37,6 +37,14 @@ def copied(x: Any, device: str | None = None) -> Any:
     if type(x) is dict:
         return {k: copied(v, device) for k, v in x.items()}
     return x
+
+
+def copied_layout(t: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the strides and the offset of a tensor, in fresh memory."""
+    if not has_own_layout(t) or t.is_conj() or t.is_neg():
+        return t.detach().clone()
+    memory = t.detach().untyped_storage().clone()
+    return t.detach().new_empty(0).set_(memory, t.storage_offset(), t.shape, t.stride())
 
 
 def refilled(x: Any, tensors_: Iterable[torch.Tensor]) -> Any:

@@ -26,12 +26,11 @@ class Checker(Comparisons):
         op: OpInfo,
         reference: Callable[..., Any],
         candidate: Callable[..., Any],
-        call: tuple[str | None, str] | None = None,
+        call: tuple[str, str] | None = None,
     ) -> None:
         """Check a function (or a tensor method called as one) on torch's samples.
 
-        call: source text of the reference's and the candidate's function for the scripts; None as the first
-            if it has no name.
+        call: source text of the reference's and the candidate's function for the scripts.
         """
         short = row["name"].removeprefix("oneflow.")
         call = call or (f"torch.{short}", f"flow.{short}")

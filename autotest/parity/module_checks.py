@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..pair import Module
 from . import snippets
 from .arguments import copied
-from .samples import module_samples
+from .samples import changed, module_samples, transposed
 
 if TYPE_CHECKING:
     import torch
@@ -34,18 +34,22 @@ class ModuleChecks:
     ) -> None:
         self.comparisons, self.row, self.torch = comparisons, row, comparisons.torch
         self.reference, self.candidate = reference, candidate
-        self.samples = [
-            sample
-            for training in (True, False)
-            for sample in module_samples(info, self.torch.float32, training=training)
+        self.labelled = [
+            (f"{mode} sample {i}", sample)
+            for mode in ("training", "evaluation")
+            for i, sample in enumerate(module_samples(info, self.torch.float32, training=mode == "training"))
         ]
+        if self.labelled:
+            label, sample = self.labelled[0]
+            strided = sample._replace(args=changed(transposed, sample.args))
+            self.labelled.append((f"{label}, transposed", strided))
 
     def fill(self) -> None:
         """Run all checks, if torch has samples of the module."""
-        if not self.samples:
+        if not self.labelled:
             return
         for column in ("eager", "gradient", "graph"):
-            self.row["scripts"][column] = self.script(self.samples[0], column)
+            self.row["scripts"][column] = self.script(self.labelled[0][1], column)
         self.comparisons.cell(self.row, "eager", self.eager)
         self.comparisons.cell(self.row, "gradient", self.gradient)
         self.comparisons.cell(self.row, "graph", self.graph)
@@ -57,7 +61,7 @@ class ModuleChecks:
         reference = self.reference(*s.init_args, **s.init_kwargs)
         candidate = self.candidate(*s.init_args, **s.init_kwargs)
         self.comparisons.pair.copy_state(reference, candidate)
-        return reference.to(device), candidate.to(device)
+        return reference.to(device).train(s.training), candidate.to(device).train(s.training)
 
     def forward(self, s: ModuleSample, device: str = "cpu") -> tuple[Any, ...]:
         """Return the modules of both sides, and their results."""
@@ -69,29 +73,32 @@ class ModuleChecks:
         return *sides, *results
 
     def eager(self, device: str = "cpu") -> bool | None:
-        for s in self.samples:
+        def agree(s: ModuleSample) -> bool:
             script = self.script(s)
             _, _, a, b = self.comparisons.guarded(lambda: self.forward(s, device), self.row["name"], script)
             self.comparisons.same(a, b, "the output", script)
-        return True
+            return True
+
+        return self.comparisons.each(self.labelled, agree)
 
     def gradient(self) -> bool | None:
-        has_gradients = False
-        for s in self.samples:
+        def agree(s: ModuleSample) -> bool:
             script = self.script(s, "gradient")
             r, c, a, b = self.comparisons.guarded(lambda: self.forward(s), self.row["name"], script)
             expected = self.comparisons.backward(a, list(r.parameters()))
             gradients = self.comparisons.backward(b, list(c.parameters()))
-            has_gradients = has_gradients or bool(expected)
             self.comparisons.same(expected, gradients, "the gradient of a parameter", script)
-        return True if has_gradients else None
+            return bool(expected)
+
+        return self.comparisons.each(self.labelled, agree)
 
     def graph(self) -> bool | None:
-        for s in self.samples[:2]:
+        def agree(s: ModuleSample) -> bool | None:
             _, module = self.build(s)
             run = lambda *args: module(*args, **s.kwargs)
-            self.comparisons.graph_of(self.row, run, s.args, [module], self.script(s, "graph"))
-        return True
+            return self.comparisons.graph_of(self.row, run, s.args, [module], self.script(s, "graph"))
+
+        return self.comparisons.each(self.labelled[:2], agree)
 
     def script(self, s: ModuleSample, column: str = "eager") -> str:
         name = self.row["name"].removeprefix("oneflow.")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .table import COLUMNS, counts, status
+from .snippet_parts import WHOLE_PARTS
+from .table import COLUMNS, alias_counts, counts, headline, status
 
 if TYPE_CHECKING:
     from .table import Row
@@ -24,7 +25,7 @@ MARKS = {
 STATUSES = {
     "pass": "agrees on every sample",
     "fail": "disagrees; the detail says where",
-    "differs": "differs on purpose, by a row of the table of differences",
+    "differs": "differs exactly as is known, by a row of the table of differences",
     "refused": "the library says that it cannot do this",
     "same": "the very same object as torch's",
     "own": "an object of its own, not torch's",
@@ -38,9 +39,14 @@ MEANINGS = {
         "identity",
     ),
     "eager": (
-        "The same calls on both libraries: results, shapes, dtypes, errors.",
+        "The same calls on both libraries, also with strided tensors: results, shapes, dtypes, refusals.",
         "torch has no counterpart; another column judges this name",
         "eager",
+    ),
+    "errors": (
+        "Calls that torch refuses: both libraries raise related classes of errors.",
+        "torch's table of operators has no wrong calls for this name",
+        "errors",
     ),
     "gradient": (
         "The gradients of inputs and parameters on both libraries.",
@@ -55,13 +61,13 @@ MEANINGS = {
     "reference": (
         "The result in float64 against NumPy, or an expression of torch that has the same meaning.",
         "torch's table of operators has no NumPy function for this name",
-        "eager",
+        "reference",
     ),
     "golden": ("Calls that were recorded from OneFlow 0.9.0.", "no recorded call uses this name", "eager"),
     "dtypes": (
         "The eager check for other dtypes; the number counts them.",
         "the samples exist for one dtype only",
-        "eager",
+        "dtypes",
     ),
     "cpu": ("The eager check on the CPU.", "the name was not run on the CPU", "eager"),
     "cuda": (
@@ -79,8 +85,10 @@ FILTERS = (
 )
 
 
-def write(rows: list[Row], path: str | Path, title: str = "parity") -> None:
-    """Write the page."""
+def write(
+    rows: list[Row], path: str | Path, title: str = "parity", header: dict[str, Any] | None = None
+) -> None:
+    """Write the page, with the header of the run if there is one."""
     import jinja2  # a dependency of torch; the rest of this package does without it
 
     page = jinja2.Environment(autoescape=True).from_string(TEMPLATE.read_text(encoding="utf-8"))
@@ -92,17 +100,33 @@ def write(rows: list[Row], path: str | Path, title: str = "parity") -> None:
         statuses=STATUSES,
         marks=MARKS,
         sums=_sums(rows),
+        headline=headline(rows),
+        header=header or {},
         filters=FILTERS,
-        details={
-            r["name"]: {
-                "cells": {c: _with_dtypes(r, c, cell) for c, cell in r["cells"].items()},
-                "left_out": r["left_out"],
-                "scripts": r.get("scripts", {}),
-            }
-            for r in rows
-        },
+        details={r["name"]: _details(r) for r in rows},
+        parts=list(WHOLE_PARTS),
     )
     Path(path).write_text(html, encoding="utf-8")
+
+
+def _details(row: Row) -> dict[str, Any]:
+    """Return what the dialogs of a row show. Scripts have short forms of the parts that they share."""
+    cells = {}
+    for column, cell in row["cells"].items():
+        shown = {key: cell[key] for key in ("status", "detail", "script") if key in cell}
+        if column == "dtypes" and row.get("dtypes") and cell["status"] == "pass":
+            shown["detail"] = ", ".join(row["dtypes"])
+        if "script" in shown:
+            shown["script"] = _shortened(shown["script"])
+        cells[column] = shown
+    scripts = {column: _shortened(script) for column, script in row.get("scripts", {}).items()}
+    return {"cells": cells, "left_out": row["left_out"], "scripts": scripts}
+
+
+def _shortened(script: str) -> str:
+    for i, part in enumerate(WHOLE_PARTS):
+        script = script.replace(part, f"#part{i}\n")
+    return script
 
 
 def _shown_row(row: Row) -> Row:
@@ -117,24 +141,19 @@ def _mark(row: Row, column: str) -> str:
     return MARKS[status(row, column)]
 
 
-def _with_dtypes(row: Row, column: str, cell: dict[str, str]) -> dict[str, str]:
-    return (
-        {**cell, "detail": ", ".join(row["dtypes"])}
-        if column == "dtypes" and row.get("dtypes") and cell["status"] == "pass"
-        else cell
-    )
-
-
 def _sums(rows: list[Row]) -> list[tuple[str, str]]:
-    by_column, executed = counts(rows)
-    sums = [(f"{executed} / {len(rows)}", "names run")]
-    for column in COLUMNS:
+    """Return (value, label) of the boxes. Those of a comparison with torch leave out torch's own objects."""
+    by_column, executed = counts(rows, own_only=True)
+    aliases = alias_counts(rows)
+    sums = [
+        (f"{executed} / {len(rows)}", "names run"),
+        (f"{aliases['compared']}", "compared with torch's"),
+        (f"{aliases['aliases']}", f"torch's own object, {aliases['aliases_not_judged']} judged by nothing"),
+    ]
+    for column in COLUMNS[1:]:
         count = by_column[column]
-        good, total = (
-            count.get("pass", 0) + count.get("same", 0),
-            sum(n for s, n in count.items() if s != "none"),
-        )
-        labels = ["torch's own object" if column == "identity" else column] + [
+        good, total = count.get("pass", 0), sum(n for s, n in count.items() if s != "none")
+        labels = [column] + [
             f"{count[s]} {verb}"
             for s, verb in (("fail", "fail"), ("differs", "differ"), ("refused", "refused"))
             if count.get(s)

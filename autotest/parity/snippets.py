@@ -1,34 +1,29 @@
-"""Scripts that repeat one sample of a cell and run as they are."""
+"""Scripts that repeat one sample of a cell, assert what the cell claims, and run as they are.
+
+A script ends in a call of agree(). `difference_snippet` and `refusal_snippet` replace this line if the cell
+claims a documented difference, or a graph that refuses the sample.
+"""
 
 from __future__ import annotations
 
+import builtins
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..printing import SourceWriter
-from ..script_parts import HELPERS
+from .samples import has_own_layout
+from .snippet_parts import AGREE, PARTS, with_parts
 
 if TYPE_CHECKING:
     import torch
 
     from .samples import ModuleSample, OperatorSample
 
-IMPORTS = "import numpy as np\nimport torch\nimport {candidate} as flow\n\n"
-OUTPUT_GRADIENTS = '''
-def tensors_of(x):
-    if isinstance(x, torch.Tensor):
-        return [x]
-    x = list(x.values()) if isinstance(x, dict) else x
-    return [t for e in x for t in tensors_of(e)] if isinstance(x, (tuple, list)) else []
-
-
-def backward(out):
-    """Run backward from every output, with fixed gradients."""
-    outputs = [t for t in tensors_of(out) if t.requires_grad]
-    gradients = [np.random.default_rng((99, i)).uniform(size=tuple(t.shape)) for i, t in enumerate(outputs)]
-    torch.autograd.backward(outputs, [torch.tensor(g).to(t.dtype) for g, t in zip(gradients, outputs)])
-
-'''
+LEAVES_OF_MODULE = "list(module.parameters())"
+GRAPH_RESULTS = (
+    "return tensors_of(out), [g for g in gradients_of(out, leaves) if g is not None] if leaves else []"
+)
 
 
 class NamingWriter(SourceWriter):
@@ -37,44 +32,58 @@ class NamingWriter(SourceWriter):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
+        self.leaves: list[str] = []  # names of the tensors that require a gradient
 
     def tensor(self, t: torch.Tensor, requires_grad: bool = False) -> str:
         name = f"t{len(self.lines)}"
-        self.lines.append(f"{name} = {super().tensor(t, bool(t.requires_grad))}")
+        source = super().tensor(t, bool(t.requires_grad))
+        if has_own_layout(t):
+            source = f"with_strides({source}, {t.stride()}, {t.storage_offset()})"
+        self.lines.append(f"{name} = {source}")
+        if t.requires_grad:
+            self.leaves.append(name)
         return name
 
     def arguments(self, args: Iterable[object], kwargs: dict[str, object]) -> str:
         return ", ".join([self.value(a) for a in args] + [f"{k}={self.value(v)}" for k, v in kwargs.items()])
 
     @property
-    def names(self) -> list[str]:
-        return [line.partition(" ")[0] for line in self.lines]
+    def names(self) -> str:
+        return ", ".join(line.partition(" ")[0] for line in self.lines)
 
 
 def function_snippet(
     candidate: str,
-    reference_call: str | None,
-    candidate_call: str,
+    calls: tuple[str, str],
     sample: OperatorSample,
     column: str = "eager",
+    values: bool = True,
+    operator: str = "",
 ) -> str:
-    """Return a script that calls a function of both libraries on a sample, with gradients or as a graph if
-    `column` says so.
+    """Return a script that calls a function of both libraries on a sample.
+
+    calls: source text of both functions; the first may use `operator`, the row of torch's table that the
+    argument of this name chooses. values: False if the values may differ.
     """
     writer = NamingWriter()
     arguments = writer.arguments((sample.input, *sample.args), sample.kwargs)
     if column == "graph":
-        return _graph(candidate, writer, [], f"{candidate_call}({arguments})")
-    sides = ([f"(torch, {reference_call})"] if reference_call else []) + [f"(flow, {candidate_call})"]
-    lines = ["torch.manual_seed(0)", *writer.lines, f"out = function({arguments})", "print(out)"]
-    return _loop(
-        candidate,
-        f"for lib, function in ({', '.join(sides)},):",
-        lines,
-        writer.names,
-        column,
-        sample_tensors=writer.lines,
+        return _graph(candidate, writer, "", f"{calls[1]}({arguments})", values)
+    body = ["torch.manual_seed(0)", *writer.lines, f"out = function({arguments})", "return out"]
+    if column == "gradient":
+        body[-1] = f"return gradients_of(out, [{', '.join(writer.leaves)}])"
+    end = AGREE
+    if column == "reference":
+        end = f"assert isinstance(actual, torch.Tensor), actual\n{AGREE}"
+        end = end.replace("expected)", "expected.to(actual.dtype), (1e-06, 1e-08))")
+    if column == "errors":
+        end = f"assert isinstance(expected, Exception), expected\n{AGREE}"
+    text = (
+        _function("run(lib, function)", body)
+        + (f"operator = operators()[{operator!r}]\n" if operator else "")
+        + f"expected, actual = outcome(run, torch, {calls[0]}), outcome(run, flow, {calls[1]})\n"
     )
+    return _script(candidate, text, end, values)
 
 
 def module_snippet(candidate: str, name: str, sample: ModuleSample, column: str = "eager") -> str:
@@ -83,20 +92,20 @@ def module_snippet(candidate: str, name: str, sample: ModuleSample, column: str 
     build = writer.arguments(sample.init_args, sample.init_kwargs)
     arguments = writer.arguments(sample.args, sample.kwargs)
     if column == "graph":
-        return _graph(candidate, writer, [f"module = flow.{name}({build})"], f"module({arguments})")
-    lines = [
+        module = f"flow.{name}({build}).train({sample.training})"
+        return _graph(candidate, writer, module, f"module({arguments})")
+    body = [
         "torch.manual_seed(0)",
         *writer.lines,
         f"weights = torch.{name}({build.replace('lib.', 'torch.')}).state_dict()",
-        f"m = lib.{name}({build})",
-        "m.load_state_dict(weights, strict=False)",
+        f"module = lib.{name}({build}).train({sample.training})",
+        "module.load_state_dict(weights, strict=False)",
         "torch.manual_seed(0)",
-        f"out = m({arguments})",
-        "print(out)",
+        f"out = module({arguments})",
+        f"return gradients_of(out, {LEAVES_OF_MODULE})" if column == "gradient" else "return out",
     ]
-    if column == "gradient":
-        lines += ["backward(out)", "print([p.grad for p in m.parameters()])"]
-    return _loop(candidate, "for lib in (torch, flow):", lines, [], column)
+    text = _function("run(lib)", body) + "expected, actual = outcome(run, torch), outcome(run, flow)\n"
+    return _script(candidate, text, AGREE)
 
 
 def expression_snippet(
@@ -106,94 +115,129 @@ def expression_snippet(
     use.
     """
     reference, own = sources
-    head = (
-        IMPORTS.format(candidate=candidate)
-        + (OUTPUT_GRADIENTS if column == "gradient" else "")
-        + "\n"
-        + "\n\n".join(helpers)
-    )
-    body = ["torch.manual_seed(0)", "out = evaluate(lib)", "print(out)"]
-    if column == "gradient":
-        body += ["backward(out)", "print([t.grad for t in scope.tensors if t.requires_grad])"]
+    text = "\n\n".join(helpers) + "\n\n" + _expression("evaluate", own, column)
     if column == "graph":
+        text += _function("results(*tensors)", ["out = evaluate(flow, tensors)", *_graph_end("tensors")])
+        text += _program("", "*tensors")
         body = [
-            "lib = flow",
-            "",
-            "",
-            "class Program(flow.nn.Graph):",
-            "    def build(self):",
-            "        return evaluate(flow)",
-            "",
-            "",
-            "print(evaluate(flow))",
-            "print(Program()())",
+            "evaluate(flow)",
+            "fresh = [t.detach().clone().requires_grad_(t.requires_grad) for t in scope.tensors]",
+            "return (Program() if as_graph else results)(*fresh)",
         ]
-        return f"{head}\n\n{_function(own)}\n" + "\n".join(body) + "\n"
-    if reference == own:
-        return f"{head}\n\n{_function(own)}\nfor lib in (torch, flow):\n    " + "\n    ".join(body) + "\n"
-    return (
-        f"{head}\n\n{_function(reference)}\nlib = torch\n"
-        + "\n".join(body)
-        + f"\n\n\n{_function(own)}\nlib = flow\n"
-        + "\n".join(body)
-        + "\n"
-    )
+        text += _function("run(as_graph)", body)
+        text += "expected, actual = outcome(run, False), outcome(run, True)\n"
+        return _script(candidate, text, AGREE)
+    evaluate_reference = "evaluate"
+    if reference != own:
+        evaluate_reference = "evaluate_in_torch"
+        text += _expression(evaluate_reference, reference, column)
+    text += f"expected, actual = outcome({evaluate_reference}, torch), outcome(evaluate, flow)\n"
+    return _script(candidate, text, AGREE)
 
 
-def _function(source: str) -> str:
-    return f"def evaluate(lib):\n    scope.__init__()\n    return {source}\n\n"
+def difference_snippet(script: str, result: object) -> str:
+    """Return the script of a documented difference: the candidate gives this result, and it differs."""
+    if isinstance(result, Exception):
+        known = hasattr(builtins, type(result).__name__)
+        source = f"{type(result).__name__ if known else 'Exception'}()"
+    else:
+        source = SourceWriter().value(result)
+    before, _, rest = script.rpartition("agree(actual")
+    end = ["lib = torch", f"recorded = {source}"]
+    if "unpack(" in source and "def unpack" not in before:
+        end.insert(0, PARTS["unpack"])
+    if "np." in "".join(end) and "import numpy as np" not in before:
+        end.insert(0, "import numpy as np")
+    end += [
+        "agree(actual, recorded)",
+        f"difference = outcome(agree, actual{rest.rstrip()}",
+        'assert isinstance(difference, AssertionError), "no difference is left"',
+    ]
+    return before + "\n".join(end) + "\n"
 
 
-def _loop(
-    candidate: str,
-    head: str,
-    lines: list[str],
-    names: list[str],
-    column: str,
-    sample_tensors: list[str] | None = None,
-) -> str:
-    start = IMPORTS.format(candidate=candidate).replace(
-        "import numpy as np\n", "" if column != "gradient" else "import numpy as np\n"
-    )
+def refusal_snippet(script: str, error: Exception) -> str:
+    """Return the script of a graph that refuses a sample: the error has this class."""
+    before = script.rpartition("agree(actual")[0]
+    return before + f"assert type(actual).__name__ == {type(error).__name__!r}, actual\n"
+
+
+def _expression(name: str, source: str, column: str) -> str:
+    """Return a function that evaluates an expression; the helpers read `lib` as a global variable."""
+    body = [
+        "global lib",
+        "lib = library",
+        "scope.__init__(arguments)",
+        "torch.manual_seed(0)",
+        f"out = {source}",
+        "return out",
+    ]
     if column == "gradient":
-        start += OUTPUT_GRADIENTS + "\n"
-        differentiable = [n for n, line in zip(names, sample_tensors or []) if "requires_grad=True" in line]
-        if names:
-            lines = [*lines, "backward(out)", *(f"print({n}.grad)" for n in differentiable)]
-    if any("np." in line or "unpack(" in line for line in lines) and "import numpy" not in start:
-        start = "import numpy as np\n" + start
-    body = "\n".join([head, *(f"    {line}" for line in lines)])
-    return start + _unpack(body) + body + "\n"
+        body[-1] = "return gradients_of(out, [t for t in scope.tensors if t.requires_grad])"
+    return _function(f"{name}(library, arguments=None)", body)
 
 
-def _graph(candidate: str, writer: NamingWriter, before: list[str], call: str) -> str:
-    names = ", ".join(writer.names)
-    setup = [*before, *writer.lines]
-    body = "\n".join(
+def _graph(candidate: str, writer: NamingWriter, module: str, call: str, values: bool = True) -> str:
+    """Return a script that compares a graph with eager mode: results and gradients.
+
+    module: source text of the module that `call` uses, or "".
+    """
+    names = writer.names
+    modules = ["module"] if module else []
+    leaves = f"({names},)" if names else "()"
+    parameters = ", ".join([*modules, names] if names else modules)
+    text = _function(f"results({parameters})", [f"out = {call}", *_graph_end(leaves, bool(module))])
+    text += _program(module, names)
+    body = ["torch.manual_seed(0)", "lib = flow", *writer.lines]
+    if module:
+        body += [f"module = {module}", "torch.manual_seed(0)"]
+        body += [f"return Program(module)({names}) if as_graph else results({parameters})"]
+    else:
+        body += [f"return (Program() if as_graph else results)({names})"]
+    text += _function("run(as_graph)", body)
+    text += "expected, actual = outcome(run, False), outcome(run, True)\n"
+    return _script(candidate, text, AGREE, values)
+
+
+def _graph_end(tensors: str, has_module: bool = False) -> list[str]:
+    """Return the last lines of the function that a graph runs: its tensors, and their gradients."""
+    leaves = f"[t for t in {tensors} if t.requires_grad]"
+    if has_module:
+        leaves += " + [p for p in module.parameters() if p.requires_grad]"
+    return [f"leaves = {leaves}", GRAPH_RESULTS]
+
+
+def _program(module: str, parameters: str) -> str:
+    """Return the class of a graph that calls results()."""
+    own = ", ".join(filter(None, ["self.module" if module else "", parameters]))
+    return "\n".join(
         [
-            "lib = flow",
-            "torch.manual_seed(0)",
-            *setup,
-            "",
-            "",
             "class Program(flow.nn.Graph):",
-            "    def __init__(self):",
+            f"    def __init__(self{', module' if module else ''}):",
             "        super().__init__()",
-            *(["        self.module = module"] if before else []),
+            '        self.config.set_backend("aten")',
+            "        self.config.eager_calls(False)",
+            *(["        self.module = module"] if module else []),
             "",
-            f"    def build(self{', ' + names if names else ''}):",
-            f"        return {call}",
+            f"    def build(self{', ' + parameters if parameters else ''}):",
+            f"        return results({own})",
             "",
             "",
-            f"print({call})",
-            f"print(Program()({names}))",
+            "",
         ]
     )
-    return IMPORTS.format(candidate=candidate) + _unpack(body) + body + "\n"
 
 
-def _unpack(body: str) -> str:
-    if "unpack(" not in body:
-        return ""
+def _function(head: str, body: list[str]) -> str:
+    return "\n".join([f"def {head}:", *(f"    {line}" for line in body), "", "", ""])
 
-    return HELPERS["unpack"] + "\n\n"
+
+def _script(candidate: str, text: str, end: str, values: bool = True) -> str:
+    """Return the script: imports, the parts that it uses, its text, and its assertion."""
+    text = with_parts(f'{text}print(expected, actual, sep="\\n")\n{end}\n', values)
+    imports = ["import torch", f"import {candidate} as flow"]
+    if re.search(r"\bnp\.", text):
+        imports.insert(0, "import numpy as np")
+    if "operators()" in text:
+        imports.append("from oneflow_autotest.parity.samples import operators")
+    return "\n".join(imports) + "\n\n\n" + text
