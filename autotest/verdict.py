@@ -164,9 +164,8 @@ def _verdict_by_ulp(
         exact = x  # there is no wider dtype
     ulp = ulp_of(exact, unit)
     # Overflow is a matter of the dtype: the float64 value says nothing of it.
-    judged = (
-        torch.isfinite(x) & torch.isfinite(y) & torch.isfinite(exact) & (exact.abs() < torch.finfo(unit).max)
-    )
+    is_in_range = torch.isfinite(y) & torch.isfinite(exact) & (exact.abs() < torch.finfo(unit).max)
+    judged = is_in_range & torch.isfinite(x)
     of_reference, of_candidate = ((t - exact).abs() / ulp for t in (x, y))
     carried = torch.stack([torch.nan_to_num((w - exact).abs() / ulp, posinf=0.0) for w in moved]).amax(0)
     worst = of_reference.where(judged & (carried <= QUIET), 0.0).max()
@@ -175,6 +174,8 @@ def _verdict_by_ulp(
     beyond = of_candidate > allowed
     if level == OTHER_IMPLEMENTATION:
         beyond &= outside
+        # the reference overflowed on the way to a value that the candidate has
+        outside &= ~is_in_range | (of_candidate > FLOOR[level][number_bytes])
     differs = torch.where(judged, beyond, outside)
     is_inside = not bool((differs & outside).any())
     return Verdict(differs, *tolerance(unit), of_reference, of_candidate, allowed, unit, is_inside)

@@ -1,5 +1,4 @@
 """The data of the API pages: each public name with its signature, description and relation to torch."""
-
 import functools
 import importlib
 import inspect
@@ -24,37 +23,10 @@ from oneflow._tables.tensor import TENSOR
 
 NAMES_FILE = Path(__file__).parent / "api" / "names.txt"
 # Modules and classes that have a page of their own although no table has rows for them.
-PAGES = {
-    f"oneflow.{name}"
-    for name in (
-        "Tensor",
-        "amp",
-        "asyncs",
-        "boxing",
-        "comm",
-        "core",
-        "env",
-        "framework",
-        "fx",
-        "mock_torch",
-        "nn.Module",
-        "nn.graph",
-        "nn.image",
-        "nn.modules",
-        "nn.optimizer",
-        "nn.qat",
-        "one_embedding",
-        "optim",
-        "optim.lr_scheduler",
-        "remat",
-        "sysconfig",
-        "test_utils",
-        "unittest",
-        "utils.global_view",
-        "utils.tensor",
-        "utils.vision",
-    )
-}
+PAGES = {f"oneflow.{name}" for name in (
+    "Tensor", "amp", "asyncs", "boxing", "comm", "core", "env", "framework", "fx", "mock_torch", "nn.Module",
+    "nn.graph", "nn.image", "nn.modules", "nn.optimizer", "nn.qat", "one_embedding", "optim", "optim.lr_scheduler",
+    "remat", "sysconfig", "test_utils", "unittest", "utils.global_view", "utils.tensor", "utils.vision")}
 ALIAS = "Same as torch."
 RENAMED = "torch's function with OneFlow's argument names."
 OWN = "Implemented here."
@@ -69,24 +41,8 @@ CODE_WORD = r"(?<![`\w.])(?:\w+_\w*|(?:torch|oneflow|nn|Tensor)(?:\.\w+)+)(?:=\w
 REFERENCE = r"(?:See )?`(torch\.[\w.]+?)(?:\(\))?`\.?$"
 SENTENCE_END = r"(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.](?=\s+[A-Z`:(]|$)"
 OPERATORS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "pow": "**",
-    "matmul": "@",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-}
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "and": "&", "or": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 VALUE_NOUNS = {torch.dtype: "Data type", torch.memory_format: "Memory format", torch.layout: "Memory layout"}
 
 
@@ -119,24 +75,14 @@ def relations_of_tables():
     for module in table_modules():
         rows = dict.fromkeys(ALIASES.get(module, "").split(), ALIAS)
         rows.update(dict.fromkeys(RENAMES.get(module, {}), RENAMED))
-        for names in (
-            *FUNCTIONS.get(module, {}).values(),
-            *(C_OPS.values() if module == "oneflow._C" else ()),
-        ):
+        for names in (*FUNCTIONS.get(module, {}).values(), *(C_OPS.values() if module == "oneflow._C" else ())):
             rows.update({name.partition("=")[0]: OWN for name in names.split()})
         relations.update({f"{module}.{name}": relation for name, relation in rows.items()})
     relations.update({f"oneflow.{name}": sentence(f"Ignored: {why}") for name, (_, _, why) in KNOBS.items()})
     for owner in ("oneflow.nn.Graph.config", "oneflow.nn.graph.graph_config.GraphConfig"):
-        relations.update(
-            {
-                f"{owner}.{name}": sentence(f"Option of nn.Graph, {kind}")
-                for name, (kind, _) in GRAPH_CONFIG.items()
-            }
-        )
+        relations.update({f"{owner}.{name}": sentence(f"Option of nn.Graph, {kind}") for name, (kind, _) in GRAPH_CONFIG.items()})
     for owner, rows in (("oneflow.Tensor", TENSOR), ("oneflow.nn.Module", MODULE)):
-        relations.update(
-            {f"{owner}.{name}": sentence(f"Added here: {why}") for name, (_, _, why) in rows.items()}
-        )
+        relations.update({f"{owner}.{name}": sentence(f"Added here: {why}") for name, (_, _, why) in rows.items()})
     return relations
 
 
@@ -148,9 +94,7 @@ def resolve(dotted):
     for part in parts:
         path, owner = f"{path}.{part}", target
         try:
-            target = (
-                inspect.getattr_static(target, part) if isinstance(target, type) else getattr(target, part)
-            )
+            target = inspect.getattr_static(target, part) if isinstance(target, type) else getattr(target, part)
         except (AttributeError, RuntimeError, AssertionError):
             try:
                 target = importlib.import_module(path)
@@ -220,11 +164,7 @@ def signature_of(name, target):
     if isinstance(target, type):
         signature = signature.removesuffix(" -> None")
     line = f"{name.rpartition('.')[2]}{signature}"
-    return (
-        textwrap.fill(line, SIGNATURE_WIDTH, subsequent_indent="    ", break_long_words=False)
-        if signature
-        else ""
-    )
+    return textwrap.fill(line, SIGNATURE_WIDTH, subsequent_indent="    ", break_long_words=False) if signature else ""
 
 
 def plain(text):
@@ -234,10 +174,7 @@ def plain(text):
     text = re.sub(r"\\(?:text|mathrm|operatorname)\{(.*?)\}", r"\1", text)
     text = re.sub(CODE_WORD, r"`\g<0>`", " ".join(text.split()))
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        part if part.startswith("`") else re.sub(r"([*_\[\]\\{}])", r"\\\1", part).replace("<", "&lt;")
-        for part in parts
-    )
+    return "".join(part if part.startswith("`") else re.sub(r"([*_\[\]\\{}])", r"\\\1", part).replace("<", "&lt;") for part in parts)
 
 
 def first_sentence(doc):
@@ -249,9 +186,7 @@ def first_sentence(doc):
         text = " ".join(paragraph.split())
         text = re.sub(r"^oneflow[\w.]*: ", "", text)
         end = re.search(SENTENCE_END, text)
-        return textwrap.shorten(
-            plain(text[: end.start()] if end else text).lstrip("- "), DESCRIPTION_WIDTH, placeholder=" ..."
-        )
+        return textwrap.shorten(plain(text[:end.start()] if end else text).lstrip("- "), DESCRIPTION_WIDTH, placeholder=" ...")
     return ""
 
 
@@ -273,44 +208,26 @@ def paragraphs_as_markdown(paragraphs):
 def details_of(target):
     """Return what the docstring of an object of this package says after its first sentence."""
     doc = own_doc(target)
-    if not doc or (getattr(target, "__module__", None) or "").split(".")[0] not in (
-        "oneflow",
-        "oneflow_autotest",
-    ):
+    if not doc or (getattr(target, "__module__", None) or "").split(".")[0] not in ("oneflow", "oneflow_autotest"):
         return ""
     summary, *rest = [p for p in re.split(r"\n\s*\n", inspect.cleandoc(doc)) if p.strip()]
     text = " ".join(summary.split())
     end = re.search(SENTENCE_END, text)
-    further = text[end.end() :].strip() if end else ""
+    further = text[end.end():].strip() if end else ""
     return paragraphs_as_markdown([*([further] if further else []), *rest])
 
 
 def own_doc(target):
     """Return the docstring of an object unless it is only that of its type."""
-    doc = (
-        getattr(target, "__doc__", None)
-        if not callable(target) or isinstance(target, type)
-        else inspect.getdoc(target)
-    )
-    return (
-        ""
-        if not isinstance(doc, str) or (not isinstance(target, type) and doc == type(target).__doc__)
-        else doc
-    )
+    doc = getattr(target, "__doc__", None) if not callable(target) or isinstance(target, type) else inspect.getdoc(target)
+    return "" if not isinstance(doc, str) or (not isinstance(target, type) and doc == type(target).__doc__) else doc
 
 
 def documented_twins(name):
     """Yield objects that mean the same as a name and may have the docstring that it lacks."""
     short = name.rpartition(".")[2]
     yield resolve(in_torch(name))[0]
-    for owner in (
-        "oneflow",
-        "torch",
-        "oneflow.nn.functional",
-        "torch.nn.functional",
-        "torch.Tensor",
-        "oneflow.Tensor",
-    ):
+    for owner in ("oneflow", "torch", "oneflow.nn.functional", "torch.nn.functional", "torch.Tensor", "oneflow.Tensor"):
         yield resolve(f"{owner}.{short}")[0]
     if short.endswith("_") and not short.endswith("__"):
         yield resolve(f"torch.{short[:-1]}")[0]
@@ -326,10 +243,7 @@ def followed(text):
 def description_of(name, target):
     """Return one sentence about a name."""
     short = name.rpartition(".")[2]
-    if (
-        name.startswith(("oneflow.nn.Graph.config.", "oneflow.nn.graph.graph_config.GraphConfig."))
-        and short in GRAPH_CONFIG
-    ):
+    if name.startswith(("oneflow.nn.Graph.config.", "oneflow.nn.graph.graph_config.GraphConfig.")) and short in GRAPH_CONFIG:
         return sentence(plain(GRAPH_CONFIG[short][1]))
     text = followed(first_sentence(own_doc(target))) if target is not None else ""
     if text:
@@ -370,9 +284,7 @@ def fallback_description(name, target):
     if short.endswith("_") and not short.endswith("__"):
         return f"In-place version of `{short[:-1]}`."
     if isinstance(target, (int, float, str, bool)):
-        is_path = (
-            isinstance(target, str) and Path(target).is_absolute()
-        )  # of the machine that writes the page
+        is_path = isinstance(target, str) and Path(target).is_absolute()  # of the machine that writes the page
         return "Constant, a path." if is_path else f"Constant, `{target!r}`."
     for library_type, noun in VALUE_NOUNS.items():
         if isinstance(target, library_type):
@@ -399,9 +311,7 @@ def public_names(relations):
         module, _ = resolve(page)
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name, None)
-            if not inspect.ismodule(value) and (getattr(value, "__module__", None) or "").startswith(
-                "oneflow."
-            ):
+            if not inspect.ismodule(value) and (getattr(value, "__module__", None) or "").startswith("oneflow."):
                 names.add(f"{page}.{name}")
     return sorted(names, key=lambda name: (name.lower(), name))
 
@@ -422,14 +332,7 @@ def entries_by_module():
         relation = relations.get(name) or relation_of_object(name, target, owner)
         if relation == OWN and (getattr(target, "__module__", None) or "").startswith(KERNEL_PACKAGES):
             relation = CUSTOM
-        entries.setdefault(page, []).append(
-            Entry(
-                name[len(page) + 1 :],
-                signature_of(name, target),
-                description_of(name, target),
-                details_of(target),
-                relation,
-                tuple(rows_of_name.get(name, ())),
-            )
-        )
+        entries.setdefault(page, []).append(Entry(
+            name[len(page) + 1:], signature_of(name, target), description_of(name, target), details_of(target),
+            relation, tuple(rows_of_name.get(name, ()))))
     return entries

@@ -1,8 +1,7 @@
 """Deploy: write a graph to disk and run it in a fresh process that has none of its Python.
 
-python docs/examples/deploy.py [folder]
+    python docs/examples/deploy.py [folder]
 """
-
 import subprocess
 import sys
 import tempfile
@@ -34,14 +33,7 @@ def main(folder=None):
     with tempfile.TemporaryDirectory() as temporary:
         folder = folder or temporary
         flow.manual_seed(0)
-        model = nn.Sequential(
-            nn.Conv2d(1, 4, 3),
-            nn.BatchNorm2d(4),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(4, 3),
-        ).eval()
+        model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
         graph, x = Inference(model), flow.randn(2, 1, 8, 8)
         want = graph(x)
         flow.save(graph, f"{folder}/net")  # the program and its weights

@@ -7,7 +7,6 @@
 A hidden model makes the clicks from the ids and the dense features; the area under the ROC curve on
 fresh data shows how much of it was learnt (0.5 is guessing).
 """
-
 import argparse
 import tempfile
 import time
@@ -26,9 +25,7 @@ class Clicks:
     def __init__(self, seed, vocabulary=200):
         self.random, self.vocabulary = np.random.RandomState(seed), vocabulary
         hidden = np.random.RandomState(7)
-        self.ids = (
-            hidden.randint(0, 2**62, (TABLES, vocabulary)) // TABLES * TABLES + np.arange(TABLES)[:, None]
-        )
+        self.ids = hidden.randint(0, 2**62, (TABLES, vocabulary)) // TABLES * TABLES + np.arange(TABLES)[:, None]
         self.effect, self.slope = hidden.randn(TABLES, vocabulary), hidden.randn(DENSE)
 
     def batch(self, size):
@@ -46,23 +43,12 @@ class DLRM(nn.Module):
     def __init__(self, path, store, dim=16):
         super().__init__()
         if store == "ssd":
-            options = flow.one_embedding.make_cached_ssd_store_options(
-                cache_budget_mb=16, persistent_path=path, size_factor=3
-            )
+            options = flow.one_embedding.make_cached_ssd_store_options(cache_budget_mb=16, persistent_path=path, size_factor=3)
         else:
-            options = flow.one_embedding.make_device_mem_store_options(
-                persistent_path=path, capacity=100_000, size_factor=3
-            )
-        table = flow.one_embedding.make_table_options(
-            flow.one_embedding.make_uniform_initializer(-0.05, 0.05)
-        )
+            options = flow.one_embedding.make_device_mem_store_options(persistent_path=path, capacity=100_000, size_factor=3)
+        table = flow.one_embedding.make_table_options(flow.one_embedding.make_uniform_initializer(-0.05, 0.05))
         self.embedding = flow.one_embedding.MultiTableEmbedding(
-            "clicks",
-            embedding_dim=dim,
-            dtype=flow.float,
-            key_type=flow.int64,
-            tables=[table] * TABLES,
-            store_options=options,
+            "clicks", embedding_dim=dim, dtype=flow.float, key_type=flow.int64, tables=[table] * TABLES, store_options=options
         )
         self.bottom = nn.Sequential(nn.Linear(DENSE, 32), nn.ReLU(), nn.Linear(32, dim), nn.ReLU())
         pairs = (TABLES + 1) * TABLES // 2
@@ -128,9 +114,7 @@ def train(model, clicks, steps, graph, backend="aten", batch_size=256):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", action="store_true", help="train with nn.Graph")
     parser.add_argument("--backend", default="aten", help="backend of nn.Graph")
     parser.add_argument("--store", choices=["memory", "ssd"], default="memory")
@@ -144,9 +128,7 @@ def main(arguments=None):
         train(model, Clicks(seed=1), options.steps, options.graph, options.backend)
         seconds = time.perf_counter() - start
         after = evaluate(model, Clicks(seed=2))
-        print(
-            f"{options.steps} steps in {seconds:.1f} s; area under the curve {before:.3f} -> {after:.3f}; {len(model.embedding.store)} rows"
-        )
+        print(f"{options.steps} steps in {seconds:.1f} s; area under the curve {before:.3f} -> {after:.3f}; {len(model.embedding.store)} rows")
         model.embedding.save_snapshot("done")
         dense_weights = {k: v for k, v in model.named_parameters()}
         model.embedding.close()

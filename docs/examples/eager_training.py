@@ -1,8 +1,7 @@
 """Eager training: dataset, loader, network, loss, optimizer, accuracy.
 
-python docs/examples/eager_training.py
+    python docs/examples/eager_training.py
 """
-
 from sklearn.datasets import load_digits
 
 import oneflow as flow
@@ -23,15 +22,9 @@ class Net(nn.Module):
 def loaders(batch_size=32):
     """Training and test loader of the 8x8 digits."""
     images, labels = load_digits(return_X_y=True)
-    data = TensorDataset(
-        flow.tensor(images / 16, dtype=flow.float32).reshape(-1, 8, 8), flow.tensor(labels, dtype=flow.int64)
-    )
-    train, test = flow.utils.data.random_split(
-        data, [1500, len(data) - 1500], generator=flow.Generator().manual_seed(0)
-    )
-    return DataLoader(train, batch_size=batch_size, shuffle=True, drop_last=True), DataLoader(
-        test, batch_size=batch_size
-    )
+    data = TensorDataset(flow.tensor(images / 16, dtype=flow.float32).reshape(-1, 8, 8), flow.tensor(labels, dtype=flow.int64))
+    train, test = flow.utils.data.random_split(data, [1500, len(data) - 1500], generator=flow.Generator().manual_seed(0))
+    return DataLoader(train, batch_size=batch_size, shuffle=True, drop_last=True), DataLoader(test, batch_size=batch_size)
 
 
 def train_epoch(model, loader, loss_fn, optimizer):

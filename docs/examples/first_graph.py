@@ -1,5 +1,4 @@
 """A first graph: forward, backward and update of a small classifier as one program."""
-
 import oneflow as flow
 import oneflow.nn as nn
 
@@ -25,5 +24,5 @@ optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 step = TrainStep(model, nn.CrossEntropyLoss(), optimizer)
 
 for epoch in range(5):
-    losses = [step(x[i : i + 64], y[i : i + 64]).item() for i in range(0, 1024, 64)]
+    losses = [step(x[i:i + 64], y[i:i + 64]).item() for i in range(0, 1024, 64)]
     print(f"epoch {epoch}: loss {losses[-1]:.4f}")

@@ -1,8 +1,7 @@
 """What a graph does: its text before and after the first call, debug levels, the program, and errors with your line.
 
-python docs/examples/graph_debug.py [page.html]
+    python docs/examples/graph_debug.py [page.html]
 """
-
 import sys
 
 import oneflow as flow

@@ -1,8 +1,7 @@
 """nn.Graph for inference: a graph around a trained module gives the module's results.
 
-python docs/examples/graph_inference.py
+    python docs/examples/graph_inference.py
 """
-
 from flowvision.models import resnet18
 
 import oneflow as flow

@@ -1,8 +1,7 @@
 """nn.Graph for training: forward, backward, clipping, update and schedule as one program.
 
-python docs/examples/graph_training.py
+    python docs/examples/graph_training.py
 """
-
 from eager_training import Net, loaders
 
 import oneflow as flow
@@ -37,13 +36,8 @@ def main(epochs=4, backend="aten"):
     groups = [{"params": model.parameters(), "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}]
     optimizer = flow.optim.AdamW(groups, lr=1e-2, weight_decay=1e-4)
     cosine = flow.optim.lr_scheduler.CosineDecayLR(optimizer, decay_steps=epochs * len(train), alpha=0.01)
-    schedule = flow.optim.lr_scheduler.WarmUpLR(
-        cosine, warmup_factor=0.1, warmup_iters=10, warmup_method="linear"
-    )
-    step, evaluate = (
-        TrainGraph(model, nn.CrossEntropyLoss(label_smoothing=0.05), optimizer, schedule),
-        EvalGraph(model),
-    )
+    schedule = flow.optim.lr_scheduler.WarmUpLR(cosine, warmup_factor=0.1, warmup_iters=10, warmup_method="linear")
+    step, evaluate = TrainGraph(model, nn.CrossEntropyLoss(label_smoothing=0.05), optimizer, schedule), EvalGraph(model)
     for graph in (step, evaluate):
         graph.config.set_backend(backend)
     score = 0.0
@@ -53,9 +47,7 @@ def main(epochs=4, backend="aten"):
         model.eval()
         hits = flow.cat([evaluate(images) == labels for images, labels in test])
         score = hits.float().mean().item()
-        print(
-            f"epoch {epoch}: lr {optimizer.param_groups[0]['lr']:.5f}, mean loss {sum(losses) / len(losses):.3f}, test accuracy {score:.1%}"
-        )
+        print(f"epoch {epoch}: lr {optimizer.param_groups[0]['lr']:.5f}, mean loss {sum(losses) / len(losses):.3f}, test accuracy {score:.1%}")
     return score
 
 

@@ -1,8 +1,7 @@
 """Save a training graph in the middle of training, and resume with new objects: the losses are the same.
 
-python docs/examples/save_resume.py
+    python docs/examples/save_resume.py
 """
-
 import tempfile
 
 import oneflow as flow
@@ -16,9 +15,7 @@ class Train(nn.Graph):
         self.model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 1))
         self.config.set_backend("aten")
         optimizer = flow.optim.Adam(self.model.parameters(), lr=0.05)
-        self.add_optimizer(
-            optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
-        )
+        self.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5))
 
     def build(self, x, y):
         loss = nn.functional.mse_loss(self.model(x), y)

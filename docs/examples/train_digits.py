@@ -5,7 +5,6 @@
 Prints accuracy and steps per second of both, compares the two loss curves, writes the curves as
 loss.png and a checkpoint to demo_output/, loads the checkpoint into a new model and tests that.
 """
-
 import argparse
 import sys
 import time
@@ -64,15 +63,13 @@ def batches(n, size, epochs, seed):
     for _ in range(epochs):
         order = rng.permutation(n)
         for i in range(0, n - size + 1, size):
-            yield order[i : i + size]
+            yield order[i:i + size]
 
 
 def accuracy(model, x, y):
     model.eval()
     with flow.no_grad():
-        right = sum(
-            (model(x[i : i + 120]).argmax(1) == y[i : i + 120]).sum().item() for i in range(0, len(x), 120)
-        )
+        right = sum((model(x[i:i + 120]).argmax(1) == y[i:i + 120]).sum().item() for i in range(0, len(x), 120))
     model.train()
     return right / len(x)
 
@@ -85,14 +82,7 @@ def train(name, step, model, data, args, steps):
     (x, y), test = data
     losses, longest = [], 0.0
     began = second_step = time.perf_counter()
-    bar = tqdm(
-        batches(len(x), args.batch, args.epochs, args.seed),
-        total=steps,
-        desc=f"{name:6}",
-        unit="step",
-        mininterval=0.5,
-        disable=args.quiet,
-    )
+    bar = tqdm(batches(len(x), args.batch, args.epochs, args.seed), total=steps, desc=f"{name:6}", unit="step", mininterval=0.5, disable=args.quiet)
     for picks in bar:
         picks = flow.tensor(picks).to(args.device)
         begin = time.perf_counter()
@@ -136,16 +126,9 @@ def plot(curves, path):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument(
-        "--backend",
-        default="aten",
-        choices=("aten", "inductor", "auto"),
-        help="backend of nn.Graph; aten gives eager's numbers bit for bit",
-    )
+    parser.add_argument("--backend", default="aten", choices=("aten", "inductor", "auto"), help="backend of nn.Graph; aten gives eager's numbers bit for bit")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=0.05)
@@ -185,24 +168,15 @@ def main(argv=None):
     print(f"\n{'':8}{'test accuracy':>14}{'steps/s':>10}")
     for name in curves:
         print(f"{name:8}{scores[name]:14.2%}{rates[name]:10.1f}")
-    turns = side_by_side(
-        {"eager": eager_step, "graph": graph}, (data[0][0][: args.batch], data[0][1][: args.batch])
-    )
-    print(
-        f"taken in turns, a step takes {turns['eager'] * 1e3:.1f} ms eager, {turns['graph'] * 1e3:.1f} ms as a graph: {turns['eager'] / turns['graph']:.2f}x"
-    )
-    print(
-        f"the losses differ by {apart[0]:.1e} at the first step, by at most {max(apart):.1e} over {steps} steps"
-    )
+    turns = side_by_side({"eager": eager_step, "graph": graph}, (data[0][0][:args.batch], data[0][1][:args.batch]))
+    print(f"taken in turns, a step takes {turns['eager'] * 1e3:.1f} ms eager, {turns['graph'] * 1e3:.1f} ms as a graph: {turns['eager'] / turns['graph']:.2f}x")
+    print(f"the losses differ by {apart[0]:.1e} at the first step, by at most {max(apart):.1e} over {steps} steps")
     print(f"checkpoint loaded into a new model: {reloaded:.2%}; files in {args.output}/")
     # another backend rounds differently, and training with BatchNorm multiplies that from step to step
     same_curve = max(apart) == 0.0 if args.backend == "aten" else apart[0] < 1e-3
     good = min(scores.values()) > 0.95 and reloaded == scores["graph"] and same_curve
     if not good:
-        print(
-            "not as it should be: both accuracies over 95 %, equal loss curves, equal accuracy after loading",
-            file=sys.stderr,
-        )
+        print("not as it should be: both accuracies over 95 %, equal loss curves, equal accuracy after loading", file=sys.stderr)
     return 0 if good else 1
 
 

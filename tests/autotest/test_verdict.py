@@ -134,3 +134,24 @@ def test_shrinking_stays_with_the_check_that_failed_first():
     """At zero the values agree and only the gradient is wrong."""
     e = failure(harness(tanh=lambda x: x.tanh() * 1.5), lambda api: api.torch.tanh(sampled(api)))
     assert e.check == "values"
+
+
+def overflows(x):
+    """x * x / x, whose intermediate result overflows in float32 where the last one does not."""
+    return x * x / x
+
+
+@pytest.mark.parametrize("level", ["same kernels", OTHER_IMPLEMENTATION])
+def test_a_candidate_that_does_not_overflow_passes_as_another_implementation(level, monkeypatch):
+    monkeypatch.setattr(torch, "careful", overflows, raising=False)
+
+    def program(api):
+        return api.torch.careful(api.random_tensor(1, 3, low=1e25, high=2e25, dtype=torch.float32))
+
+    library = harness(careful=lambda x: x * 1.0).pair.candidate
+    api = oneflow_autotest.bind(torch, library, names=("pytorch", "buggy"), level=level)
+    if level == OTHER_IMPLEMENTATION:
+        passes(api, program, check_graph=False, auto_backward=False)
+        library = harness(careful=lambda x: x * 1.001).pair.candidate
+        api = oneflow_autotest.bind(torch, library, names=("pytorch", "buggy"), level=level)
+    assert failure(api, program, auto_backward=False).check == "values"

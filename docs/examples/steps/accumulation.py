@@ -1,8 +1,7 @@
 """Gradient accumulation: a trainer counts its micro batches, and updates the weights after every fourth.
 
-python docs/examples/steps/accumulation.py
+    python docs/examples/steps/accumulation.py
 """
-
 import torch
 import torch.nn.functional as F
 from torch import nn

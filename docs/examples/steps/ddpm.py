@@ -1,8 +1,7 @@
 """A denoising diffusion model of points on a spiral, with an exponential moving average of its weights.
 
-python docs/examples/steps/ddpm.py
+    python docs/examples/steps/ddpm.py
 """
-
 import copy
 
 import torch
@@ -18,11 +17,7 @@ class Denoiser(nn.Module):
     def __init__(self, width=64):
         super().__init__()
         self.times = nn.Embedding(TIMES, width)
-        self.inputs, self.hidden, self.outputs = (
-            nn.Linear(2, width),
-            nn.Linear(width, width),
-            nn.Linear(width, 2),
-        )
+        self.inputs, self.hidden, self.outputs = nn.Linear(2, width), nn.Linear(width, width), nn.Linear(width, 2)
 
     def forward(self, x, t):
         return self.outputs(F.silu(self.hidden(F.silu(self.inputs(x) + self.times(t)))))

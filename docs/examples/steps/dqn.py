@@ -1,8 +1,7 @@
 """Q-learning with a replay buffer and a target network: an agent walks along a corridor to its goal.
 
-python docs/examples/steps/dqn.py
+    python docs/examples/steps/dqn.py
 """
-
 import copy
 import random
 from collections import deque
@@ -27,11 +26,7 @@ class Corridor:
         self.age += 1
         self.cell = max(self.cell + (1 if action == 1 else -1), 0)
         reached = self.cell == CELLS - 1
-        return (
-            F.one_hot(torch.tensor(self.cell), CELLS).float(),
-            1.0 if reached else -0.1,
-            reached or self.age == 40,
-        )
+        return F.one_hot(torch.tensor(self.cell), CELLS).float(), 1.0 if reached else -0.1, reached or self.age == 40
 
 
 def sample(transitions):

@@ -1,8 +1,7 @@
 """Early stopping: training ends once the validation loss has not improved for a while, with the best weights.
 
-python docs/examples/steps/early_stopping.py
+    python docs/examples/steps/early_stopping.py
 """
-
 import copy
 
 import torch
@@ -33,9 +32,7 @@ def main(compile_step=flow.compile_step, steps=50):
     truth = torch.randn(8, 1)
     x, x_valid = torch.randn(32, 8), torch.randn(64, 8)
     y, y_valid = (rows @ truth + torch.randn(len(rows), 1) for rows in (x, x_valid))
-    model = nn.Sequential(
-        nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1)
-    )  # it soon learns the noise of 32 rows
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))  # it soon learns the noise of 32 rows
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     early_stopping = EarlyStopping()
 
@@ -63,6 +60,4 @@ def main(compile_step=flow.compile_step, steps=50):
 
 if __name__ == "__main__":
     losses, _ = main()
-    print(
-        f"{len(losses)} steps: loss {losses[0][0]:.4f} -> {losses[-1][0]:.4f}, validation {losses[0][1]:.4f} -> {losses[-1][1]:.4f}"
-    )
+    print(f"{len(losses)} steps: loss {losses[0][0]:.4f} -> {losses[-1][0]:.4f}, validation {losses[0][1]:.4f} -> {losses[-1][1]:.4f}")

@@ -1,8 +1,7 @@
 """A GAN that learns eight clusters on a circle: the step updates the discriminator, then the generator.
 
-python docs/examples/steps/gan.py
+    python docs/examples/steps/gan.py
 """
-
 import math
 
 import torch
@@ -15,9 +14,7 @@ NOISE, BATCH = 8, 64
 
 
 def mlp(inputs, outputs):
-    return nn.Sequential(
-        nn.Linear(inputs, 64), nn.LeakyReLU(0.2), nn.Linear(64, 64), nn.LeakyReLU(0.2), nn.Linear(64, outputs)
-    )
+    return nn.Sequential(nn.Linear(inputs, 64), nn.LeakyReLU(0.2), nn.Linear(64, 64), nn.LeakyReLU(0.2), nn.Linear(64, outputs))
 
 
 def sample_clusters(count):
@@ -58,6 +55,4 @@ def main(compile_step=flow.compile_step, steps=50):
 
 if __name__ == "__main__":
     losses, _ = main()
-    print(
-        f"loss of the discriminator {losses[0][0]:.4f} -> {losses[-1][0]:.4f}, of the generator {losses[0][1]:.4f} -> {losses[-1][1]:.4f}"
-    )
+    print(f"loss of the discriminator {losses[0][0]:.4f} -> {losses[-1][0]:.4f}, of the generator {losses[0][1]:.4f} -> {losses[-1][1]:.4f}")

@@ -1,8 +1,7 @@
 """Loss scaling in float16: steps whose gradients overflow are skipped, and the schedule waits for them.
 
-python docs/examples/steps/grad_scaler.py
+    python docs/examples/steps/grad_scaler.py
 """
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -17,9 +16,7 @@ def main(compile_step=flow.compile_step, steps=50):
     teacher = nn.Linear(16, CLASSES)
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    scaler = torch.amp.GradScaler(
-        "cpu", init_scale=2.0**24, growth_interval=8
-    )  # too large for the first steps
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=8)  # too large for the first steps
 
     def train_step(x, y):
         optimizer.zero_grad(set_to_none=True)

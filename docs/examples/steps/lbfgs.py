@@ -1,8 +1,7 @@
 """LBFGS: optimizer.step() calls a closure several times, which computes the loss and its gradients again.
 
-python docs/examples/steps/lbfgs.py
+    python docs/examples/steps/lbfgs.py
 """
-
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,8 +1,7 @@
 """Meters of the loss and of two accuracies, which the step updates, as in the ImageNet example of PyTorch.
 
-python docs/examples/steps/metrics.py
+    python docs/examples/steps/metrics.py
 """
-
 import torch
 from torch import nn
 

@@ -1,8 +1,7 @@
 """mixup: each batch is mixed with itself in another order, by a weight that NumPy samples from a Beta distribution.
 
-python docs/examples/steps/mixup.py
+    python docs/examples/steps/mixup.py
 """
-
 import numpy as np
 import torch
 from torch import nn
@@ -32,9 +31,7 @@ def main(compile_step=flow.compile_step, steps=50):
     torch.manual_seed(0)
     np.random.seed(0)
     centers = 2 * torch.randn(CLASSES, 8)
-    model = nn.Sequential(
-        nn.Linear(8, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, CLASSES)
-    )
+    model = nn.Sequential(nn.Linear(8, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, CLASSES))
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
@@ -44,9 +41,7 @@ def main(compile_step=flow.compile_step, steps=50):
         outputs = model(inputs)
         loss = mixup_criterion(criterion, outputs, targets_a, targets_b, lam)
         predicted = outputs.argmax(1)
-        correct = (
-            lam * predicted.eq(targets_a).sum().item() + (1 - lam) * predicted.eq(targets_b).sum().item()
-        )
+        correct = lam * predicted.eq(targets_a).sum().item() + (1 - lam) * predicted.eq(targets_b).sum().item()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -1,8 +1,7 @@
 """MoCo: contrastive learning with a momentum encoder and a queue of keys.
 
-python docs/examples/steps/moco.py
+    python docs/examples/steps/moco.py
 """
-
 import copy
 
 import torch

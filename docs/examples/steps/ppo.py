@@ -1,8 +1,7 @@
 """PPO on a point that has to reach the origin: clipped ratios, an entropy bonus, and several epochs of minibatches.
 
-python docs/examples/steps/ppo.py
+    python docs/examples/steps/ppo.py
 """
-
 import torch
 from torch import nn
 from torch.distributions import Normal

@@ -1,8 +1,7 @@
 """A variational autoencoder of small images of bars, whose step returns both terms of its loss.
 
-python docs/examples/steps/vae.py
+    python docs/examples/steps/vae.py
 """
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -60,6 +59,4 @@ def main(compile_step=flow.compile_step, steps=50):
 
 if __name__ == "__main__":
     losses, _ = main()
-    print(
-        f"loss {losses[0][0]:.4f} -> {losses[-1][0]:.4f}, KL term {losses[0][2]:.4f} -> {losses[-1][2]:.4f}"
-    )
+    print(f"loss {losses[0][0]:.4f} -> {losses[-1][0]:.4f}, KL term {losses[0][2]:.4f} -> {losses[-1][2]:.4f}")
