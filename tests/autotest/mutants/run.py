@@ -1,9 +1,9 @@
 """How many of the planted bugs a test with AutoTest's defaults finds.
 
-    python tests/autotest/mutants/run.py [--n 20] [--seeds 1] [--kind NAME] [--name NAME] [--write FILE]
+    python tests/autotest/mutants/run.py [--n 20] [--seeds 1] [--kind NAME] [--name NAME] [--write FILE] [--clean]
 
 Each mutant runs in a process of its own, because some of them change the process. `--write` writes the table of
-the documentation.
+the documentation. `--clean` runs the tests on the library without the bugs, and counts false alarms.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from mutants import behavior, numeric  # noqa: F401  (they fill the table)
 from mutants.registry import KINDS, MUTANTS
 
 
-def outcome(mutant, n):
+def outcome(mutant, n, is_clean):
     """Return the check that found the bug, "" if none did, and "error: ..." for another error of the test."""
-    library = Library(oneflow, **mutant.replaced)
+    library = Library(oneflow, **({} if is_clean else mutant.replaced))
     library._own["__name__"] = "buggy"
     api = oneflow_autotest.bind(torch, library, names=("torch", "buggy"))
     try:
@@ -38,7 +38,7 @@ def outcome(mutant, n):
     return ""
 
 
-def in_a_child(mutant, n, seed):
+def in_a_child(mutant, n, seed, is_clean):
     """Run one mutant in a forked process, which has imported torch already."""
     read, write = os.pipe()
     child = os.fork()
@@ -46,10 +46,11 @@ def in_a_child(mutant, n, seed):
         os.environ |= {
             "ONEFLOW_TEST_SEED": str(seed),
             "ONEFLOW_TEST_DATABASE": "none",
+            "ONEFLOW_TEST_FAILURES": "none",
             "ONEFLOW_TEST_SHRINK_SECONDS": "0",
         }
         warnings.simplefilter("ignore")
-        os.write(write, outcome(mutant, n).encode())
+        os.write(write, outcome(mutant, n, is_clean).encode())
         os._exit(0)
     os.close(write)
     text = b""
@@ -64,7 +65,8 @@ def results(arguments):
     """Yield (mutant, outcomes by seed)."""
     for mutant in MUTANTS:
         if arguments.kind in ("", mutant.kind) and arguments.name in ("", mutant.name):
-            yield mutant, [in_a_child(mutant, arguments.n, seed) for seed in range(1, arguments.seeds + 1)]
+            seeds = range(1, arguments.seeds + 1)
+            yield mutant, [in_a_child(mutant, arguments.n, seed, arguments.clean) for seed in seeds]
 
 
 def is_found(outcome):
@@ -94,6 +96,18 @@ def warm_up():
     api.autotest(n=2)(lambda case: api.torch.nn.Linear(3, 2)(api.random_tensor(2, dim1=3)))(None)
 
 
+def report_false_alarms(arguments):
+    """Print each test that fails on the library without bugs, and how many ran."""
+    runs = alarms = 0
+    for mutant, outcomes in results(arguments):
+        runs += len(outcomes)
+        for seed, check in enumerate(outcomes, 1):
+            if check:
+                alarms += 1
+                print(f"{mutant.kind}: the test of {mutant.name}, seed {seed}: {check}", flush=True)
+    print(f"{alarms} of {runs} runs failed")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--n", type=int, default=20)
@@ -101,10 +115,13 @@ def main():
     parser.add_argument("--kind", default="", choices=("", *KINDS))
     parser.add_argument("--name", default="")
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--clean", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warm_up()
     start, found = time.monotonic(), []
+    if arguments.clean:
+        return report_false_alarms(arguments)
     for mutant, outcomes in results(arguments):
         found.append((mutant, outcomes))
         missed = [o for o in outcomes if not is_found(o)]
