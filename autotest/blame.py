@@ -5,10 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import types
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .case import Case, Step
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 HYPOTHESIS = f"{os.sep}hypothesis{os.sep}"  # in the path of its files, whose frames say nothing about a test
@@ -28,17 +24,10 @@ def shown_path(path: str) -> str:
     return path if below.startswith(os.pardir) else below
 
 
-def blamed_step(error: BaseException, case: Case) -> Step | None:
-    """Return the step that an error is about: the one that raised it, or the one whose result differs."""
-    step = getattr(error, "failed_step", None) or getattr(error, "differing_step", None)
-    return step or (case.steps[-1] if case.steps else None)
-
-
-def with_users_traceback(error: Exception, step: Step | None) -> Exception:
+def with_users_traceback(error: Exception, code: types.CodeType | None, line: int) -> Exception:
     """Return the error with a traceback without frames of this package and of Hypothesis.
 
-    If none is left, the comparison came after the test's own code. The traceback then shows the line of the
-    step.
+    If none is left, the comparison came after the test's own code. The traceback then shows this line.
     """
     seen: set[int] = set()
     part: BaseException | None = error
@@ -46,8 +35,8 @@ def with_users_traceback(error: Exception, step: Step | None) -> Exception:
         seen.add(id(part))
         part.__traceback__ = _shown(part.__traceback__)
         part = part.__cause__ or part.__context__
-    if error.__traceback__ is None and step is not None and step.code is not None:
-        error.__traceback__ = _traceback_at(step.code, step.line)
+    if error.__traceback__ is None and code is not None:
+        error.__traceback__ = _traceback_at(code, line)
     return error
 
 

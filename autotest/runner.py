@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import config, search, source, summary
-from .blame import blamed_step, shown_path, with_users_traceback
+from .blame import shown_path, with_users_traceback
 from .case import Case, Step
 from .check import check, check_results, flatten_outputs
 from .config import Options
@@ -75,10 +75,7 @@ class _Run:
         if not_simplest == 0:
             raise Rejected
         self.outcome.attempts += 1
-        if self.outcome.cases == 0 and self.outcome.attempts > ATTEMPTS_PER_RUN * self.n + 20:
-            raise _Stop("no case is accepted")
-        if time.monotonic() > self.ends and self.first_failure is None and self.outcome.cases:
-            raise _Stop("the time is over")
+        self.stop_at_limits()
         self.seed_everything(seed)
         dtype = self.sampled_dtype(choices.integer(0, DTYPE_CHOICES)) if self.is_breaking else None
         case = Case(self.pair, self.options, seed, on_step=self.print_step if self.options.verbose else None)
@@ -104,6 +101,12 @@ class _Run:
             raise
         self.count(case)
         self.note_dtype(dtype, 1)
+
+    def stop_at_limits(self) -> None:
+        if self.outcome.cases == 0 and self.outcome.attempts > ATTEMPTS_PER_RUN * self.n + 20:
+            raise _Stop("no case is accepted")
+        if time.monotonic() > self.ends and self.first_failure is None and self.outcome.cases:
+            raise _Stop("the time is over")
 
     def count(self, case: Case) -> None:
         """Count a case that agrees."""
@@ -239,13 +242,20 @@ class _Run:
         case, cause = self.failed
         self.outcome.check = getattr(cause, "check", "") or type(cause).__name__
         step = blamed_step(cause, case)
+        code, line = (step.code, step.line) if step is not None else (None, 0)
         if step is not None:
             self.outcome.step = SourceWriter(self.pair).step(case, step)
-            if step.code is not None:
-                self.outcome.file, self.outcome.line = shown_path(step.code.co_filename), step.line
+        if code is not None:
+            self.outcome.file, self.outcome.line = shown_path(code.co_filename), line
         flaky = any(c.__name__.startswith("Flaky") for c in type(error).__mro__)
         annotate(cause, case, self.outcome, self.test_id, flaky)
-        raise with_users_traceback(cause, step) from cause.__cause__
+        raise with_users_traceback(cause, code, line) from cause.__cause__
+
+
+def blamed_step(error: BaseException, case: Case) -> Step | None:
+    """Return the step that an error is about: the one that raised it, or the one whose result differs."""
+    step = getattr(error, "failed_step", None) or getattr(error, "differing_step", None)
+    return step or (case.steps[-1] if case.steps else None)
 
 
 # A smaller case may be this much nearer to the float64 value. Beyond LARGE ULP, the size says nothing more.

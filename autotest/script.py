@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import config, script_parts
@@ -20,7 +20,15 @@ from .oracle import narrowest_of
 from .pair import tensors_of
 from .printing import SourceWriter, name_of
 from .replay import Replay
-from .script_parts import GRAPH, HELPERS, MAIN
+from .script_parts import (
+    GRAPH,
+    HELPERS,
+    MAIN,
+    hand_over_source,
+    imported_function,
+    tensor_class,
+    to_torch_source,
+)
 from .verdict import narrowest, of_plain_numbers, tolerance
 
 if TYPE_CHECKING:
@@ -164,38 +172,6 @@ def tolerances_of(case: Case) -> dict[str, tuple[float, float]]:
         unit = narrowest([dtype, on_the_way]) if is_float and on_the_way is not None else None
         tolerances[str(dtype)] = tolerance(unit or dtype, options.rtol, options.atol)
     return tolerances
-
-
-def tensor_class(pair: Pair) -> str:
-    name = "Tensor" if hasattr(pair.candidate, "Tensor") else pair.candidate_tensor.__name__
-    return f"(flow.{name}, np.generic)" if pair._candidate_scalars else f"flow.{name}"
-
-
-def to_torch_source(pair: Pair) -> str:
-    return imported_function(pair.custom_to_numpy, "to_numpy") or script_parts.TO_NUMPY
-
-
-def hand_over_source(pair: Pair) -> str:
-    custom = imported_function(pair.custom_to_candidate, "to_candidate")
-    make = "tensor" if hasattr(pair.candidate, "tensor") else "asarray"
-    return custom or f"def to_candidate(t):\n    return flow.{make}(t.cpu().numpy().copy())\n"
-
-
-def imported_function(function: Callable[..., Any] | None, name: str) -> str | None:
-    """Return source that defines `name` as this function of the test; None without a function."""
-    if function is None:
-        return None
-    module, qualname = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    if getattr(sys.modules.get(module), qualname, None) is function and module != "__main__":
-        return f"from {module} import {qualname} as {name}\n"
-    try:
-        source = inspect.cleandoc(inspect.getsource(function)) if inspect.isfunction(function) else ""
-    except OSError:
-        source = ""
-    if source.startswith("def "):
-        return f"{source}\n\n\n{name} = {function.__name__}\n"
-    error = f'NotImplementedError("put the {name}= function of your bind() call here")'
-    return f"def {name}(x):\n    raise {error}\n"
 
 
 # ---------------------------------------------------------------------- eager against eager

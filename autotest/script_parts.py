@@ -6,7 +6,14 @@ script.conditions). <name> is a placeholder that script.fill replaces.
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .pair import Pair
 
 # A helper comes after the helpers that it uses.
 HELPERS = {
@@ -399,3 +406,36 @@ def select(template: str, conditions: set[str]) -> str:
         elif conditions & set(marker[1].split("|")):
             lines.append(line[marker.end() :])
     return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------- what fills the placeholders
+def tensor_class(pair: Pair) -> str:
+    name = "Tensor" if hasattr(pair.candidate, "Tensor") else pair.candidate_tensor.__name__
+    return f"(flow.{name}, np.generic)" if pair._candidate_scalars else f"flow.{name}"
+
+
+def to_torch_source(pair: Pair) -> str:
+    return imported_function(pair.custom_to_numpy, "to_numpy") or TO_NUMPY
+
+
+def hand_over_source(pair: Pair) -> str:
+    custom = imported_function(pair.custom_to_candidate, "to_candidate")
+    make = "tensor" if hasattr(pair.candidate, "tensor") else "asarray"
+    return custom or f"def to_candidate(t):\n    return flow.{make}(t.cpu().numpy().copy())\n"
+
+
+def imported_function(function: Callable[..., Any] | None, name: str) -> str | None:
+    """Return source that defines `name` as this function of the test; None without a function."""
+    if function is None:
+        return None
+    module, qualname = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if getattr(sys.modules.get(module), qualname, None) is function and module != "__main__":
+        return f"from {module} import {qualname} as {name}\n"
+    try:
+        source = inspect.cleandoc(inspect.getsource(function)) if inspect.isfunction(function) else ""
+    except OSError:
+        source = ""
+    if source.startswith("def "):
+        return f"{source}\n\n\n{name} = {function.__name__}\n"
+    error = f'NotImplementedError("put the {name}= function of your bind() call here")'
+    return f"def {name}(x):\n    raise {error}\n"
