@@ -45,7 +45,7 @@ _BOOKKEEPING = frozenset(
     abc contextlib contextvars copyreg genericpath importlib inspect linecache
     posixpath re site sre_compile sre_parse threading tokenize traceback types typing warnings weakref
     _weakrefset unittest asyncio concurrent multiprocessing
-    _py_warnings annotationlib
+    _py_warnings
     """.split()
 )
 # Code that fills in what is final where it found nothing: properties that Python or torch caches for itself,
