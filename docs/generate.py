@@ -5,7 +5,6 @@
 
 The data are the package's tables and docstrings (docs/api_reference.py). The texts are docs/templates/.
 """
-
 import sys
 from pathlib import Path
 
@@ -25,15 +24,10 @@ sys.path.insert(0, str(DOCS))
 import api_reference
 
 SPEED_MODELS = {  # model in performance.md: its name in the picture
-    "MLP 3x64, 16": "MLP",
-    "LSTM, 2 layers of 64, 2": "LSTM",
-    "GRU, 2 layers of 64, 2": "GRU",
-    "Mamba, 2 layers of 64, 2": "Mamba",
-    "GPT-2-like, 4 layers of 128, 2": "GPT-2-like",
-    "BERT-like, 4 layers of 128, 2": "BERT-like",
-    "T5-like, 2 + 2 layers of 128, 2": "T5-like",
-    "MobileNetV2, 2": "MobileNetV2",
-    "ResNet-50, 2": "ResNet-50",
+    "MLP 3x64, 16": "MLP", "LSTM, 2 layers of 64, 2": "LSTM", "GRU, 2 layers of 64, 2": "GRU",
+    "Mamba, 2 layers of 64, 2": "Mamba", "GPT-2-like, 4 layers of 128, 2": "GPT-2-like",
+    "BERT-like, 4 layers of 128, 2": "BERT-like", "T5-like, 2 + 2 layers of 128, 2": "T5-like",
+    "MobileNetV2, 2": "MobileNetV2", "ResNet-50, 2": "ResNet-50",
 }
 
 
@@ -44,20 +38,14 @@ def table_cell(value):
 
 def template(file_name):
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(DOCS / "templates"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-    )
+        loader=jinja2.FileSystemLoader(DOCS / "templates"), trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     environment.filters.update(cell=table_cell, sentence=api_reference.sentence)
     return environment.get_template(file_name)
 
 
 def differences():
-    return template("differences.md.j2").render(
-        rows=DIFFERENCES, knobs=KNOBS, dialect=DIALECT, extended=EXTENDED
-    )
+    return template("differences.md.j2").render(rows=DIFFERENCES, knobs=KNOBS, dialect=DIALECT, extended=EXTENDED)
 
 
 def environment():
@@ -91,25 +79,17 @@ def speed_picture():
 def api_pages():
     """Return {module: page text} for every module of the API."""
     page = template("api-page.md.j2")
-    return {
-        module: page.render(module=module, entries=entries, summary=api_reference.module_summary(module))
-        for module, entries in sorted(api_reference.entries_by_module().items())
-    }
+    return {module: page.render(module=module, entries=entries, summary=api_reference.module_summary(module))
+            for module, entries in sorted(api_reference.entries_by_module().items())}
 
 
 def pages():
     """Return {path below docs/: text} of all generated pages."""
-    texts = {
-        "differences.md": differences(),
-        "environment.md": environment(),
-        "graph-options.md": graph_options(),
-        "images/speed.svg": speed_picture(),
-    }
+    texts = {"differences.md": differences(), "environment.md": environment(),
+             "graph-options.md": graph_options(), "images/speed.svg": speed_picture()}
     modules = api_reference.entries_by_module()
     texts.update({f"api/{module}.md": text for module, text in api_pages().items()})
-    index = [
-        (module, len(modules[module]), api_reference.module_summary(module)) for module in sorted(modules)
-    ]
+    index = [(module, len(modules[module]), api_reference.module_summary(module)) for module in sorted(modules)]
     texts["api/README.md"] = template("api-index.md.j2").render(modules=index)
     return texts
 

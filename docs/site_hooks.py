@@ -1,13 +1,10 @@
 """Hooks of the documentation site: what its pages need beyond the Markdown that repository viewers show."""
-
 import re
 from pathlib import Path
 
 SHIM = "https://unpkg.com/iframe-worker/shim"  # with it, search works in pages that were opened from a folder
 WIDE_PAGES = ("differences.md", "performance.md")  # their tables need the width of the side bars
-OUTSIDE = re.compile(
-    r"\[([^\]]*)\]\((?:\.\./)+((?:README|CONTRIBUTING|CHANGELOG|SECURITY)\.md|LICENSE|csrc/[^)#]*|tests/[^)#]*)(?:#[^)]*)?\)"
-)
+OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:README|CONTRIBUTING|CHANGELOG|SECURITY)\.md|LICENSE|csrc/[^)#]*|tests/[^)#]*)(?:#[^)]*)?\)")
 
 
 def on_config(config):
@@ -17,18 +14,13 @@ def on_config(config):
         for entries in section.values():
             for entry in entries if isinstance(entries, list) else ():
                 if isinstance(entry, dict) and entry.get("API") == "api/README.md":
-                    entry["API"] = [
-                        "api/README.md",
-                        *({name.removesuffix(".md"): f"api/{name}"} for name in pages),
-                    ]
+                    entry["API"] = ["api/README.md", *({name.removesuffix(".md"): f"api/{name}"} for name in pages)]
     return config
 
 
 def on_page_markdown(markdown, *, page, **_context):
     """Return the page with paths instead of links to files outside docs/, and with anchors of its rows."""
-    markdown = OUTSIDE.sub(
-        lambda link: link[1] if link[2] in link[1] else f"{link[1]} (`{link[2]}`)", markdown
-    )
+    markdown = OUTSIDE.sub(lambda link: link[1] if link[2] in link[1] else f"{link[1]} (`{link[2]}`)", markdown)
     path = page.file.src_uri
     if path in WIDE_PAGES:
         page.meta["hide"] = ["navigation", "toc"]
