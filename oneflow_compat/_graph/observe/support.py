@@ -14,7 +14,8 @@ import torch
 from .instrumentation.bytecode import VERSION
 from .instrumentation.instructions import LAYOUTS, unknown_instructions
 
-INSTALL = "install CPython {}.{} to {}.{} with torch 2.11 to 2.15".format(*min(LAYOUTS), *max(LAYOUTS))
+# 3.10 does not show the frames of generators
+INSTALL = "install CPython 3.11 to {}.{} with torch 2.11 to 2.15".format(*max(LAYOUTS))
 
 
 @functools.lru_cache(None)
