@@ -27,8 +27,11 @@ def shown_path(path: str) -> str:
 def with_users_traceback(error: Exception, code: types.CodeType | None, line: int) -> Exception:
     """Return the error with a traceback without frames of this package and of Hypothesis.
 
-    If none is left, the comparison came after the test's own code. The traceback then shows this line.
+    If none is left, the comparison came after the test's own code. The traceback then shows this line. An
+    error that this package raises, and that is no difference, keeps its frames: it may be a defect here.
     """
+    if not hasattr(error, "check") and _is_raised_here(error.__traceback__):
+        return error
     seen: set[int] = set()
     part: BaseException | None = error
     while part is not None and id(part) not in seen:
@@ -38,6 +41,12 @@ def with_users_traceback(error: Exception, code: types.CodeType | None, line: in
     if error.__traceback__ is None and code is not None:
         error.__traceback__ = _traceback_at(code, line)
     return error
+
+
+def _is_raised_here(traceback: types.TracebackType | None) -> bool:
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(PACKAGE)
 
 
 def _shown(traceback: types.TracebackType | None) -> types.TracebackType | None:

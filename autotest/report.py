@@ -52,8 +52,8 @@ def report(error: BaseException, case: Case, outcome: Outcome, test_id: str, fla
             " deterministic)"
         )
     where = f"at {outcome.file}:{outcome.line}\n" if outcome.line else ""
-    place = f" ({outcome.script})" if outcome.script else ""
-    return f"{where}\n{what}, as a script{place}:\n{'-' * 78}\n{program}{'-' * 78}\n{again}"
+    file = f" ({outcome.script})" if outcome.script else ""
+    return f"{where}\n{what}, as a script{file}:\n{'-' * 78}\n{program}{'-' * 78}\n{again}"
 
 
 def save_script(program: str, test_id: str) -> str:

@@ -19,7 +19,7 @@ NUMBERS = ("cases", "attempts", "refused", "graphs")  # of an outcome
 
 @dataclass
 class Outcome:
-    """What one run of a test found. Numbers are of cases."""
+    """What one run of a test found. The numbers count cases."""
 
     seed: int | None = None
     cases: int = 0  # that agree

@@ -1,7 +1,6 @@
 """What a CI service reads of a run: properties, scripts, lines, annotations, history, known failures."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from planted import failure, harness
+from run_pytest import run_pytest
 
 from oneflow_autotest import Mismatch, history, known_failure, source, summary
 
@@ -61,35 +61,14 @@ def test_known(test_case):
 WRONG_LINE = 1 + TESTS[: TESTS.index("# the wrong line")].count("\n")
 
 
-def run_pytest(folder, *options, **variables):
-    (folder / "test_mine.py").write_text(TESTS)
-    env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_TEST") and k != "PYTEST_ADDOPTS"}
-    env |= {"ONEFLOW_TEST_DATABASE": "none", "ONEFLOW_TEST_SEED": "3", **variables}
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "oneflow_autotest.pytest_plugin",
-            *options,
-            "test_mine.py",
-        ],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=env,
-    )
-    return ran.stdout + ran.stderr
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """(output, folder) of one run with everything that CI asks for, on two workers."""
     folder = tmp_path_factory.mktemp("ci")
     options = ["-n", "2", "--junitxml", "junit.xml", "--autotest-history", "history.jsonl"]
-    return run_pytest(folder, *options, GITHUB_ACTIONS="true"), folder
+    (folder / "test_mine.py").write_text(TESTS)
+    ran = run_pytest(folder, *options, "test_mine.py", GITHUB_ACTIONS="true", ONEFLOW_TEST_SEED="3")
+    return ran.stdout + ran.stderr, folder
 
 
 def properties(folder):
@@ -276,6 +255,15 @@ def test_an_error_of_the_test_itself_keeps_its_own_frames():
     frames = traceback.extract_tb(caught.value.__traceback__)
     assert [f.name for f in frames if Path(f.filename) == Path(__file__)][-2:] == ["<lambda>", "program"]
     assert frames[-1].line == 'raise KeyError("of the test")'
+
+
+def test_an_error_of_the_harness_itself_keeps_its_frames(monkeypatch):
+    monkeypatch.setattr("oneflow_autotest.harness.tensors.with_strides", None)
+    monkeypatch.setattr("oneflow_autotest.harness._Samplers._sampled_strides", lambda *_: ((1,), 0))
+    api = harness()
+    with pytest.raises(TypeError, match="not callable") as caught:
+        api.autotest(n=2, check_graph=False)(lambda case: api.random_tensor(1, 3))(None)
+    assert "_on_both_sides" in [f.name for f in traceback.extract_tb(caught.value.__traceback__)]
 
 
 def test_a_script_that_cannot_be_written_does_not_hide_the_failure(monkeypatch, tmp_path):

@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 import pytest
+from run_pytest import run_pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,21 +40,7 @@ def test_count(test_case):
 
 def pytest_run(tmp_path, *options):
     (tmp_path / "test_mine.py").write_text(TEST)
-    env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_TEST") and k != "PYTEST_ADDOPTS"}
-    plugin = ["-p", "oneflow_autotest.pytest_plugin"] if not installed() else []
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugin, *options, "test_mine.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=env,
-    )
-
-
-def installed():
-    from importlib.metadata import entry_points
-
-    return any(e.value == "oneflow_autotest.pytest_plugin" for e in entry_points(group="pytest11"))
+    return run_pytest(tmp_path, *options, "test_mine.py")
 
 
 def test_options_summary_and_fixture(tmp_path):
