@@ -302,20 +302,20 @@ PROGRAMS = {
 }
 
 
-def source() -> str:
+def source(programs) -> str:
     """Return the text of a module with a function for each program."""
     parts = [IMPORTS]
-    for name, (setup, body, observed) in PROGRAMS.items():
+    for name, (setup, body, observed) in programs.items():
         lines = [f"def make_{name}():", textwrap.indent(setup or "pass", "    "), "    def step(x):"]
         lines += [textwrap.indent(body, "        "), f"    return step, lambda: {observed}"]
         parts.append("\n".join(lines))
     return "\n\n\n".join(parts)
 
 
-def written(folder):
+def written(folder, programs=PROGRAMS):
     """Write the programs to a file, and return the module."""
     path = folder / "programs_with_effects.py"
-    path.write_text(source())
+    path.write_text(source(programs))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -89,22 +89,26 @@ def settle_survivors(
 
 
 def refuse_kept_numbers(references: Sequence[Any], captured: Captured) -> None:
-    """Take back what build() changed, and raise, if someone holds a number of a tensor, which has no value.
+    """Take back what build() changed, and raise, if someone holds a number that only a run knows.
 
-    `references` are weak references to the numbers. Those that each run stores again do not count.
+    `references` are weak references to the numbers of .item(). Those that each run stores again do not count.
     """
+    python_values = captured.guards.python_values
     stored = {id(leaf.node) for a in captured.effects.attributes for leaf in a.leaves if live_number(leaf)}
-    if not _are_held(references, stored):
+    kept = python_values.kept_number
+    if kept is None and not _are_held(references, stored):
         return
     gc.collect()
-    if _are_held(references, stored):
+    if kept is not None or _are_held(references, stored):
         alive = [number for reference in references if (number := reference()) is not None]
         _clear_caches(*(symbol for symbol in gc.get_referrers(*alive) if type(symbol) in SYMBOLIC_NUMBERS))
-        captured.guards.python_values.undo_writes()
+        python_values.undo_writes()
         captured.effects.undo_capture(captured.live)
+        site, what = kept or (None, "an object outside")
         raise CaptureError(
-            "build() keeps the number that .item() of a tensor gives in an object outside",
+            f"build() keeps a number of a tensor (.item(), a size) in {what}",
             "A program fills in what build() returns, and what it stores in lists, dicts and attributes.",
+            None if site is None else site.code_location,
         )
 
 

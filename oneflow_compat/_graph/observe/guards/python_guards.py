@@ -56,6 +56,7 @@ class PythonGuards:
         self.serves_one_call = False  # whether build() filled in what it found empty
         self.undo_writes: Callable[[], None] = _nothing  # takes back what build() changed, until it has run
         self.unrepeated: tuple[Any, str] | None = None  # (site, what) of a change that no run repeats
+        self.kept_number: tuple[Site, str] | None = None  # (site, what) of a number that no run fills in
         self.stores: list[Any] = []  # what each run puts into containers outside (see hooks/writes.py)
         self.argument_facts: list[Any] = []  # what build() asked of its arguments
         self._free_of: dict[Any, Any] = {}
@@ -80,6 +81,7 @@ class PythonGuards:
         self.guards += other.guards
         self.pinned = {*self.pinned, *other.pinned}
         self.unfollowed = [*self.unfollowed, *other.unfollowed]
+        self.kept_number = self.kept_number or other.kept_number
         undo_first, undo_last = other.undo_writes, self.undo_writes
         self.undo_writes = lambda: (undo_first(), undo_last())[1]
         if other.serves_one_call and not self.serves_one_call:

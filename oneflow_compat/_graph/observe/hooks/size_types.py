@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...errors import CaptureError
 from ...program.live_numbers import live_number
 from ...program.symbolic import SYMBOLIC_NUMBERS
 
@@ -16,8 +17,9 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequence[Any], site: Any) -> None:
     """Ask a size for its number if the answer of `function`, isinstance or type, is another one for an int.
 
-    Each size then has its own program, in which it is an int. torch's own code knows the symbols. Installed
-    packages call type() on any object, and treat one of an unknown type as a leaf.
+    Each size then has its own program, in which it is an int. A number that only a run knows has no such
+    program, so it raises. torch's own code knows the symbols. Installed packages call type() on any object,
+    and treat one of an unknown type as a leaf.
     """
     if not arguments or type(arguments[0]) not in SYMBOLIC_NUMBERS:
         return
@@ -27,8 +29,16 @@ def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequenc
     if not _decides(function, size, arguments[1:]):
         return
     live = live_number(size)
-    with contextlib.suppress(Exception):  # a size that depends on values has no number yet
-        float(size) if live is None else live.numbers.need()
+    if live is not None:
+        live.numbers.need()
+    elif size.node.has_hint():
+        with contextlib.suppress(Exception):
+            float(size)
+    else:
+        raise CaptureError(
+            "build() asks for the type of a number that depends on values (.item(), the size of x[mask])",
+            "It is an int in eager mode, and a symbol while a program is captured.",
+        )
 
 
 def _decides(function: Callable[..., Any], size: Any, rest: Any) -> bool:

@@ -34,6 +34,7 @@ from ..guards.sources import (
     is_a,
     value_of_source,
 )
+from .kept_numbers import holds_number
 
 if TYPE_CHECKING:
     from ..instrumentation.instrument import Site
@@ -108,6 +109,21 @@ class Write:
         if is_a(self.owner, dict):
             return any(not is_followed(id(self.owner), key) for key in _changed_keys(self.before, now))
         return not _is_same(self.before, now)
+
+    def keeps_a_number(self, replayed: Collection[tuple[int, Any]]) -> bool:
+        """Whether build() left a number here that only a run knows, and no run replaces it.
+
+        `replayed` are the (id(dict), key) that each run assigns.
+        """
+        owner = self.owner
+        if self.key is not None:
+            return holds_number([self.current()])
+        before, now = self.before, contents(owner)
+        if is_a(owner, dict):
+            changed = (key for key in _changed_keys(before, now) if (id(owner), key) not in replayed)
+            return holds_number([dict.get(owner, key) for key in changed])
+        old = set(map(id, before))
+        return holds_number([value for value in now if id(value) not in old])
 
     def counts(self, counted: Collection[tuple[int, Any]]) -> bool:
         """Whether build() only counted here. `counted`: (id(owner), key) of the counters.
