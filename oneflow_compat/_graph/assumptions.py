@@ -5,7 +5,8 @@ branches. If an assumption fails, the next capture drops it. This is the record 
 what:
 
 - calls that differ from those before: `argument_sizes`, `dependent_sizes`, `live_options`, `branches`
-- captures that failed under an assumption (capture_attempts.py): `dependent_sizes`, `constant_options`
+- captures that failed under an assumption (capture_attempts.py): `dependent_sizes`, `constant_options`,
+  `rows_are_views`
 - the first capture: `modes`
 
 `explanations` says what each dropped assumption costs. `is_first_report` keeps a graph from repeating a
@@ -46,6 +47,8 @@ class Assumptions:
 
     argument_sizes: ArgumentSizes = field(default_factory=ArgumentSizes)
     dependent_sizes: DependentSizes = DependentSizes.NUMBERS
+    # whether x[i] with a 0-d integer tensor i must be a view, because build() writes to x[i] or to x
+    rows_are_views: bool = False
     # optimizer index -> options that changed between calls; they are inputs of later programs
     live_options: dict[int, set[str]] = field(default_factory=dict)
     # locations of options that build() needs as constants; the others that it reads are inputs

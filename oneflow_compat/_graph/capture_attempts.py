@@ -23,7 +23,7 @@ from .capture.capture import Capture
 from .capture.side_effects.survivors import refuse_kept_numbers, settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .capture.update.steps_of_build import FoundOptimizer
-from .errors import CaptureError, RaisedInBuild, SizesNeeded
+from .errors import CaptureError, RaisedInBuild, SizesNeeded, ViewsNeeded
 from .explanations import Explanation, of_constant_options, of_specialization, of_static_sizes
 from .program.live_numbers import NumberNeeded
 from .program.pytree import argument_names, tree_flatten
@@ -153,6 +153,8 @@ class CaptureAttempts:
                 return capture.run(), capture.recorder
             except MoreNumbers as request:
                 assumptions.add_live_options(request.optimizer, {request.key})
+            except ViewsNeeded:
+                assumptions.rows_are_views = True
             except FoundOptimizer as found:
                 self._add_optimizer(found)
             except (SizesNeeded, NumberNeeded):

@@ -234,6 +234,10 @@ class SizesNeeded(CapturedAgain):
         self.specializations = specializations
 
 
+class ViewsNeeded(CapturedAgain):
+    """build() writes to x[i] with an integer tensor i, or to x while x[i] is in use: x[i] must be a view."""
+
+
 # After them build() runs once more in the same call, under capture or in eager mode.
 CAPTURED_AGAIN: tuple[type[Exception], ...] = (CaptureError, CapturedAgain)
 

@@ -91,6 +91,7 @@ class Capture:
             positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
             self.recorder.dynamic = DynamicDimensions(self.recorder, dynamic, positions)
         self.recorder.sizes.vary = assumptions.has_symbols_for_dependent_sizes
+        self.recorder.copied.has_views_of_rows = assumptions.rows_are_views
         self.recorder.sizes.expected = dict(branches)
         self.option_inputs: set[GroupOption] = set()  # options of optimizers that build() reads as inputs
         self.new_state: list[AdoptedState] = []

@@ -28,7 +28,14 @@ from ..errors import CaptureError, user_location
 from ..program import node_editing
 from ..program.guards.scalar_guards import Condition
 from ..program.live_numbers import LiveNumber, live_number
-from ..program.operators import ASSERTIONS, communicates, facts_of, written_argument, written_returns
+from ..program.operators import (
+    ASSERTIONS,
+    communicates,
+    facts_of,
+    has_new_results,
+    written_argument,
+    written_returns,
+)
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .interfaces import Lifted, RecordedTensor
@@ -211,6 +218,8 @@ class Recorder(KnownValues, TorchDispatchMode):
             return NotImplemented
         if func is _DEVICE:
             return _device_of(args[0])
+        if self.copied.written_row is not None and (has_new_results(func) or func._schema.is_mutable):
+            self.copied.check_row()
         if func is _ITEM:
             return self._item(args[0])
         if func.namespace in ("profiler", "prim"):

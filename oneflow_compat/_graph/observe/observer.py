@@ -194,7 +194,6 @@ class Observer:
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
         written = {(owner, key) for access, owner, key in reads.written if access == ITEM}
-        every_write = reads.writes if self._is_of_build else []
         reads.guards, reads.objects, reads.opaque, reads.writes = {}, {}, [], []
         reads.seen.clear()
         reads.snapshots.clear()
@@ -218,14 +217,9 @@ class Observer:
             result.end_with_this_call(filled[0])
         self._caches.clear()
         result.argument_facts = [*reads.argument_facts.values()]
-        keeping = [
-            write
-            for write in every_write
-            if id(write.owner) not in reads.twins and write.keeps_a_number(replayed)
-        ]
-        del every_write
-        for write in self._of_lasting_objects(keeping, objects_of_build, snapshots) if keeping else ():
-            result.kept_number = write.site, write.what
+        for write in writes if self._is_of_build else ():
+            if id(write.owner) not in reads.twins and write.keeps_a_number(replayed):
+                result.kept_number = write.site, write.what
         return result
 
     def _opaque(self, objects_of_build: set[int], replayed: Any) -> list[Any]:
@@ -233,7 +227,8 @@ class Observer:
         reads = self.reads
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         if not reads.ends_capture:
-            return opaque
+            keeping = (write for write in reads.writes if write.keeps_a_number(replayed))
+            return opaque + [(write.owner, write.site, write.what, write) for write in keeping]
         older = [write for write in reads.writes if id(write.owner) not in objects_of_build]
         repeated = self._repeated(older, replayed, guards_are_settled=False)
         others = (write for write in reads.writes if id(write) not in repeated)

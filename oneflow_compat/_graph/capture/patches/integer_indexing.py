@@ -1,6 +1,7 @@
 """x[i] with a 0-d integer tensor i: eager reads the number, and a program keeps the tensor.
 
-So one program serves every i. x[i.item()] is a view.
+So one program serves every i. Its x[i] is a copy, and x[i.item()] is a view. If build() writes to the row, or
+to x while the row is in use, it is captured again with x[i.item()] for each x[i].
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def tensors_as_indices(recorder: Recorder, active: Callable[..., Any]) -> Iterat
 
     with everywhere(_overrides_besides_this_mode(active)), Indexing():
         yield
+    recorder.copied.check_row()
 
 
 def _get_item(recorder: Any, tensor: Any, index: Any) -> Any:
@@ -54,10 +56,14 @@ def _get_item(recorder: Any, tensor: Any, index: Any) -> Any:
     tensor, index, picks = _split(recorder, tensor, index)
     if picks is None:
         return _GET(tensor, index)
+    if recorder.copied.has_views_of_rows:
+        tensor, index = _row(recorder, tensor, index)
+        return _GET(tensor, index)
     rest, picked = picks
-    out = _GET(tensor, rest)
+    out = base = _GET(tensor, rest)
     for dim, i in reversed(picked):
         out = _GET(out, (slice(None),) * dim + (i.reshape(1),)).squeeze(dim)
+    recorder.copied.note_row(base, out, index)
     return out
 
 
@@ -66,6 +72,15 @@ def _set_item(recorder: Any, tensor: Any, index: Any, value: Any) -> Any:
     tensor, index, picks = _split(recorder, tensor, index)
     if picks is None:
         return _PUT(tensor, index, value)
+    if recorder.copied.has_views_of_rows:  # the value may be the row itself, as in x[i] += y
+        tensor, index = _row(recorder, tensor, index)
+        return _PUT(tensor, index, value)
+    with recorder.copied.assignment(tensor, index, value):
+        _put_at(tensor, picks, value)
+
+
+def _put_at(tensor: torch.Tensor, picks: tuple[Any, ...], value: Any) -> None:
+    """Assign to the rows at the tensors of `picks`, which may be several dimensions."""
     rest, picked = picks
     target = _GET(tensor, rest)
     if isinstance(value, torch.Tensor) and value.dim():
@@ -79,6 +94,12 @@ def _set_item(recorder: Any, tensor: Any, index: Any, value: Any) -> Any:
         for dim, i in picked:
             positions[dim] = i.reshape(1)
         _PUT(target, torch.meshgrid(*positions, indexing="ij"), value)
+
+
+def _row(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple[Any, ...]:
+    """Return the view at the numbers of the 0-d tensors of an index, and the index without them."""
+    parts = index if type(index) is tuple else (index,)
+    return _selected(tensor, tuple(i.item() if _is_pick(recorder, i) else i for i in parts))
 
 
 def _split(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple[Any, ...]:

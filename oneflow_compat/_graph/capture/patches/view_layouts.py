@@ -23,7 +23,7 @@ from ...._active import capturing
 from ...._global.views import view_or_copy
 from ...._method import plain_method
 from ...._ops.tensor.row_major import RowMajorLayout, row_major_layout
-from ...errors import CaptureError
+from ...errors import CaptureError, ViewsNeeded
 from ...program.operators import is_written
 from ..interfaces import RecordedTensor
 from .patching import patched
@@ -103,6 +103,11 @@ class CopiedViews:
 
     def __init__(self, recorder: RecorderInterface) -> None:
         self._recorder = recorder
+        self.has_views_of_rows = False  # whether x[i] with an integer tensor i is a view in this capture
+        self.needs_views_of_rows = False  # the error below may be caught on its way
+        self._rows: dict[int, tuple[int | None, Any]] = {}  # memory of such a copy -> memory of x, the index
+        self.written_row: int | None = None  # memory of a row that is to be stored next, as by x[i] += y
+        self._assigned_row: int | None = None  # memory of the row that an assignment reads
         # memory -> the memory that a write would have to reach. The storages stay alive, so that no other
         # memory gets their numbers.
         self._partners: dict[int, list[torch.UntypedStorage]] = {}
@@ -114,10 +119,51 @@ class CopiedViews:
             if memory is not None and partner is not None:
                 self._partners.setdefault(memory._cdata, []).append(partner)
 
+    def note_row(self, tensor: torch.Tensor, row: torch.Tensor, index: Any) -> None:
+        """Note that `row` is the copy tensor[index]."""
+        memory, of_tensor = self._memory(row), self._memory(tensor)
+        if memory is not None:
+            self._rows[memory._cdata] = None if of_tensor is None else of_tensor._cdata, index
+        self.note(tensor, row)
+
+    @contextlib.contextmanager
+    def assignment(self, tensor: torch.Tensor, index: Any, value: object) -> Iterator[None]:
+        """A context in which tensor[index] = value is recorded.
+
+        It stores a row that the last operator has written. A row that is the value stays as it is.
+        """
+        memory, row = self._memory(tensor), self._row_in(value)
+        if row is not None and row == self.written_row and memory is not None:
+            of_tensor, of_row = self._rows[row]
+            if of_tensor == memory._cdata and _is_same_index(of_row, index):
+                self.written_row = None
+        self._assigned_row = row
+        try:
+            yield
+        finally:
+            self._assigned_row = None
+
+    def _row_in(self, value: object) -> int | None:
+        """Return the memory of a tensor that is a whole row, or None for another value."""
+        if not self._rows or not isinstance(value, torch.Tensor):
+            return None
+        memory = self._memory(value)
+        if memory is None or memory._cdata not in self._rows or not value.is_contiguous():
+            return None
+        return memory._cdata if value.nbytes == memory.nbytes() else None
+
+    def check_row(self) -> None:
+        """Raise if a row was written and the next operator does not store it, or at the end of build()."""
+        if self.written_row is not None:
+            self.needs_views_of_rows, self.written_row = True, None
+        if self.needs_views_of_rows:
+            raise ViewsNeeded("build() writes to a row, or to its tensor")
+
     def check_write(self, func: Any, args: Any, kwargs: Any) -> None:
         """Refuse a write to a tensor, or to its view, that the other one would have to show."""
         if not self._partners:
             return
+        self.check_row()
         for position, argument in enumerate(func._schema.arguments):
             if is_written(argument):
                 value = args[position] if position < len(args) else kwargs.get(argument.name)
@@ -127,7 +173,18 @@ class CopiedViews:
     def _check(self, tensor: object) -> None:
         memory = self._memory(tensor) if isinstance(tensor, torch.Tensor) else None
         partners = self._partners.get(memory._cdata, ()) if memory is not None else ()
-        if partners and self._is_used({partner._cdata for partner in partners}):
+        if memory is None or not partners:
+            return
+        others = {partner._cdata for partner in partners}
+        if memory._cdata in self._rows:
+            self.written_row = memory._cdata
+            others.discard(self._rows[memory._cdata][0] or 0)
+        others.discard(self._assigned_row or 0)
+        rows = others & self._rows.keys()
+        if rows and self._is_used(rows):
+            self.needs_views_of_rows = True
+            self.check_row()
+        if others - rows and self._is_used(others - rows):
             raise CaptureError(
                 "build() writes to a tensor, or to its view(), whose memory has another order than the view",
                 "Call contiguous() before view(), and use its result from there on.",
@@ -149,3 +206,12 @@ class CopiedViews:
         if type(tensor) is not RecordedTensor:
             _, tensor = self._recorder.lift(tensor)
         return tensor.untyped_storage() if tensor.layout is torch.strided else None
+
+
+def _is_same_index(index: Any, another: Any) -> bool:
+    """Whether two indices are of the same parts, and of the same tensors."""
+    if type(index) is tuple and type(another) is tuple:
+        return len(index) == len(another) and all(map(_is_same_index, index, another))
+    if isinstance(index, torch.Tensor) or isinstance(another, torch.Tensor):
+        return index is another
+    return type(index) is type(another) and bool(index == another)
