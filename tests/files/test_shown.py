@@ -114,7 +114,7 @@ PRINTED = {
     longest
     message
     meta['count']
-    min(_HEADER_LIMIT, size - 8)
+    min(HEADER_LIMIT, size - 8)
     missing[0]!r
     module
     most
