@@ -89,11 +89,11 @@ def _read_folder(source: Any, options: Any) -> Any:
 
 def _sharded_source(folder: str, options: LoadOptions) -> Callable[[], Any] | None:
     """Return the function that opens a sharded checkpoint, or None for a folder of another layout."""
-    root = folder if options.is_safe else None
+    root, check_crc = folder if options.is_safe else None, options.arguments.get("check_crc", True)
     if is_sharded(folder):
-        return functools.partial(open_folder, folder, root)
+        return functools.partial(open_folder, folder, root, check_crc)
     if dcp.is_dcp(folder):
-        return functools.partial(dcp.open_folder, folder, root)
+        return functools.partial(dcp.open_folder, folder, root, check_crc)
     return None
 
 

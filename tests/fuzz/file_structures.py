@@ -415,6 +415,8 @@ STRUCTURES = {
     "torch stream": _structure(_write_stream),
     "variables": _structure(_damaged_format("variables")),
     "safetensors": _structure(_write_safetensors),
+    "sharded": _structure(_damaged_format("sharded")),
+    "dcp": _structure(_damaged_format("dcp")),
     "graph program": _structure(_write_graph, _read_graph),
     "graph tensors": _structure(_write_graph_tensors, _read_graph),
     "embedding": _structure(_damaged_format("snapshot"), FORMATS["snapshot"].read),

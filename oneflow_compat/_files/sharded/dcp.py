@@ -112,7 +112,7 @@ def is_dcp(folder: str) -> bool:
 
 
 @contextlib.contextmanager
-def open_folder(folder: str, root: str | None) -> Iterator[DcpFolder]:
+def open_folder(folder: str, root: str | None, check_crc: bool) -> Iterator[DcpFolder]:
     """Open a folder of torch.distributed.checkpoint. `root` None: links out of the folder are followed."""
     with contextlib.ExitStack() as stack:
         yield DcpFolder(folder, root, stack)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import zlib
 from collections.abc import Iterator
@@ -27,22 +26,24 @@ def is_sharded(folder: str) -> bool:
 
 
 @contextlib.contextmanager
-def open_folder(folder: str, root: str | None) -> Iterator[ShardedFolder]:
+def open_folder(folder: str, root: str | None, check_crc: bool) -> Iterator[ShardedFolder]:
     """Open a sharded checkpoint. `root` None: links out of the folder are followed."""
     with contextlib.ExitStack() as stack:
-        yield ShardedFolder(folder, root, stack)
+        yield ShardedFolder(folder, root, stack, check_crc)
 
 
 class ShardedFolder:
     """A sharded checkpoint whose index has been read and checked."""
 
-    def __init__(self, folder: str, root: str | None, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, folder: str, root: str | None, stack: contextlib.ExitStack, check_crc: bool
+    ) -> None:
         self._folder, self._root, self._stack = folder, root, stack
         path = os.path.join(folder, index.INDEX)
         with named_errors(path), layout.open_inside(root, path) as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(min(size, index.LIMIT + 1))
-            read = index.read(io.BytesIO(data), len(data))
+            read = index.read(data, check_crc)
         self.tensors, self.tree, self.ranks, self.size = read.tensors, read.tree, read.ranks, read.size
         self.digest = zlib.crc32(data)
         self._names_and_sizes = read.files

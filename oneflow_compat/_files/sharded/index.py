@@ -1,6 +1,6 @@
 """The index of a sharded checkpoint: `checkpoint.json`.
 
-    {"format": "oneflow-sharded", "version": 1, "ranks": 2,
+    {"crc32": "5d1c0b2e", "format": "oneflow-sharded", "version": 1, "ranks": 2,
      "files": [["rank-0-of-2-1a2b3c4d.safetensors", 4096], ...],              names and sizes
      "tensors": {"model.weight": {"dtype": "float32", "shape": [4, 8],
                                   "chunks": [[0, [0, 0], [2, 8], 3735928559], ...],
@@ -9,15 +9,17 @@
      "object": {"dict": [["model", ...]]}}
 
 A chunk is [file, offsets, sizes, CRC-32 of its bytes]; its values are the entry `chunk_key()` of the file. A
-tensor with a "view" shares the memory of another one: [its name, offset, strides], in elements.
+tensor with a "view" shares the memory of another one: [its name, offset, strides], in elements. The "crc32" is
+that of all bytes behind its own entry.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -93,13 +95,22 @@ def dumps(index: Index) -> bytes:
         "tensors": {name: _entry_to_json(entry) for name, entry in index.tensors.items()},
         "object": index.tree,
     }
-    data = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    data = with_checksum(text.encode())
     if len(data) > LIMIT:
         raise ValueError(
             f"layout='sharded': the index of this object has {len(data)} bytes; at most {LIMIT} are possible."
             " Save large lists of numbers as tensors"
         )
     return data
+
+
+def with_checksum(data: bytes) -> bytes:
+    """Return the text of a JSON object with its CRC-32 as the first entry."""
+    return b'{"crc32":"%08x",' % zlib.crc32(data[1:]) + data[1:]
+
+
+_PREFIX = len(with_checksum(b"{"))
 
 
 def _entry_to_json(entry: TensorEntry) -> dict[str, Any]:
@@ -136,16 +147,18 @@ def _refuse_constant(name: str) -> NoReturn:
     raise CheckpointError(f"altered: {name} is no value of JSON")
 
 
-def read(file: IO[bytes], size: int) -> Index:
-    """Return the index in a file of `size` bytes."""
-    if size > LIMIT:
-        raise CheckpointError(f"it has {size} bytes; an index has at most {LIMIT}")
-    content = parse_json(file.read(size))
+def read(data: bytes, check_crc: bool = True) -> Index:
+    """Return the index in the bytes of a file."""
+    if len(data) > LIMIT:
+        raise CheckpointError(f"it has more than {LIMIT} bytes, which no index has")
+    if check_crc and data[:_PREFIX] != with_checksum(b"{" + data[_PREFIX:])[:_PREFIX]:
+        raise CheckpointError("truncated or altered: its CRC-32 differs from the one at its beginning")
+    content = parse_json(data)
     if type(content) is not dict or content.get("format") != FORMAT:
         raise CheckpointError(f"not the index of a sharded checkpoint: no format {FORMAT!r}")
     if content.get("version") != VERSION:
         raise CheckpointError(f"version {shown(content.get('version'))}; this reader knows {VERSION}")
-    if content.keys() != {"format", "version", "ranks", "files", "tensors", "object"}:
+    if content.keys() != {"crc32", "format", "version", "ranks", "files", "tensors", "object"}:
         raise CheckpointError(f"altered: its entries are {shown(list(content))}")
     ranks = content["ranks"]
     if type(ranks) is not int or not 1 <= ranks <= 1 << 20:
@@ -156,7 +169,7 @@ def read(file: IO[bytes], size: int) -> Index:
     tensors = {name: _entry(name, entry, len(files)) for name, entry in content["tensors"].items()}
     for name, entry in tensors.items():
         _check_view(name, entry, tensors)
-    return Index(ranks, files, tensors, content["object"], size)
+    return Index(ranks, files, tensors, content["object"], len(data))
 
 
 def _files(content: Any) -> list[tuple[str, int]]:
@@ -245,7 +258,8 @@ def _check_view(name: str, entry: TensorEntry, tensors: dict[str, TensorEntry]) 
     base = tensors.get(entry.view.base)
     last = entry.view.offset + sum((n - 1) * s for n, s in zip(entry.shape, entry.view.strides))
     fits = base is not None and base.view is None and base.spread is None and base.dtype == entry.dtype
-    if not fits or 0 in entry.shape or base is None or last >= Box.full(base.shape).count:
+    count = 0 if base is None else Box.full(base.shape).count
+    if not fits or 0 in entry.shape or last >= count or Box.full(entry.shape).count > count:
         raise CheckpointError(
             f"altered: {shown(name)} views values that {shown(entry.view.base)} does not have"
         )

@@ -75,6 +75,7 @@ class Describer:
         return Description(tree, self._described)
 
     def _add(self, tensor: torch.Tensor, path: Path) -> int:
+        _check_dense(tensor, path)
         key = _identity(tensor)
         if key not in self._numbers:
             self._numbers[key] = len(self.tensors)
@@ -83,12 +84,6 @@ class Describer:
         return self._numbers[key]
 
     def _description(self, tensor: torch.Tensor, path: Path) -> Described:
-        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-            what = "quantized" if tensor.is_quantized else f"{tensor.layout} on {tensor.device}"
-            raise NotImplementedError(
-                f"layout='sharded' saves dense tensors with values, found {path_name(path)}, which is {what};"
-                " save it with the default layout"
-            )
         stored_form(tensor.dtype, tensor.shape)
         spread = spread_of(tensor)
         common = self._unique(path_name(path)), tensor.dtype, tuple(tensor.shape)
@@ -110,6 +105,16 @@ class Describer:
         return Described(own.name, own.dtype, own.shape, digest=_digest(local_values(tensor)))
 
 
+def _check_dense(tensor: torch.Tensor, path: Path) -> None:
+    """Raise NotImplementedError for a tensor without a dense array of values."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        what = "quantized" if tensor.is_quantized else f"{tensor.layout} on {tensor.device}"
+        raise NotImplementedError(
+            f"layout='sharded' saves dense tensors with values, found {path_name(path)}, which is {what}; save"
+            " it with the default layout"
+        )
+
+
 def _digest(values: torch.Tensor) -> tuple[int, int]:
     """Return the CRC-32 of the bytes, and the sum of their words: SHA-256 would take three times as long."""
     crc = total = 0
@@ -123,7 +128,7 @@ def _digest(values: torch.Tensor) -> tuple[int, int]:
 def _identity(tensor: torch.Tensor) -> Any:
     """Return a key that is the same for tensors that show the same values in the same memory."""
     local = local_values(tensor)
-    if not local.numel() or local.layout is not torch.strided or local.device.type == "meta":
+    if not local.numel():
         return id(tensor)
     spread = spread_of(tensor)
     where = local.data_ptr(), local.device, local.dtype, tuple(local.shape), local.stride(), local.is_conj()
@@ -146,7 +151,8 @@ def _views(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
         begin = tensors[base].storage_offset()
         for number in numbers:
             first, last = _extent(tensors[number])
-            if number != base and first >= begin and last < begin + tensors[base].numel():
+            is_inside = first >= begin and last < begin + tensors[base].numel()
+            if number != base and is_inside and tensors[number].numel() <= tensors[base].numel():
                 bases[number] = base
     return bases
 
