@@ -101,7 +101,9 @@ def _read_sharded(open_source: Callable[[], Any], folder: str, options: LoadOpti
     placement = options.map_location if is_placement(options.map_location) else None
     is_plain = options.is_alone or options.map_location is not None and placement is None
     if is_plain and options.into is not None:
-        raise ValueError("load: into= gives the devices of the tensors; leave map_location and global_src_rank out")
+        raise ValueError(
+            "load: into= gives the devices of the tensors; leave map_location and global_src_rank out"
+        )
     check_crc = options.arguments.get("check_crc", True)
     request = loading.Request(options.into, placement, is_plain, check_crc)
     obj = loading.load(open_source, folder, request)

@@ -181,8 +181,8 @@ def load(
 
     Supported are OneFlow's folders (older folders of named variables give a dict), OneFlow's single-file
     pickles (also of one Tensor, Parameter or Module), torch's files of any version, safetensors, sharded
-    folders, and the folders of torch.distributed.checkpoint. `path` is a path or a binary file; `f` is another
-    name for it.
+    folders, and the folders of torch.distributed.checkpoint. `path` is a path or a binary file; `f` is
+    another name for it.
 
     Safe by default: only tensors, containers, numpy values and the layers of torch.nn are constructed.
     Other classes are refused with pickle.UnpicklingError. weights_only=False loads any class that the file
@@ -192,9 +192,13 @@ def load(
     map_location: device, "cpu", oneflow.placement (tensors become global), dict or callable as in
     torch. global_src_rank: this rank reads, and the tensors become global tensors on it.
     support_pytorch_format=False refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch
-    file (mmap skips it too). into: tensors (a state dict) to read a sharded folder into, each on its own
-    placement and SBP; nothing is changed unless all shapes and dtypes fit. Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names the
-    file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
+    file or a sharded folder (mmap skips those of a file too). Parameters are loaded as Parameters.
+    CheckpointError (a RuntimeError) names the file that is truncated or altered. A call in torch's form,
+    load(f, map_location), is accepted.
+
+    A sharded folder gives several ranks global tensors with the SBP of the save, and one process full
+    ordinary tensors. Every rank makes the call, and reads its shards. into: a state dict whose tensors are
+    filled in place, on any placement and with any SBP. Nothing is changed unless all shapes and dtypes fit.
 
     TypeError for a `global_src_rank` that is neither a rank nor a map_location. ValueError for tensors of
     `into` that do not fit.

@@ -34,7 +34,10 @@ class Agreement:
     def settle(
         self, report: Any, failure: BaseException | None, conclude: Callable[[list[Any]], None]
     ) -> None:
-        """Run `conclude(reports of all ranks)` on rank 0 if no rank has failed. Every rank raises, or none."""
+        """Run `conclude(reports of all ranks)` on rank 0 if no rank has failed. Every rank raises, or none.
+
+        A rank that fails raises its own error, and the others one that names the rank.
+        """
         if self._store is None:
             if failure is not None:
                 raise failure

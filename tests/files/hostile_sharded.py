@@ -20,7 +20,9 @@ def content():
 
 
 def write_index(path, text):
-    (path / INDEX).write_bytes(index.with_checksum(text if isinstance(text, bytes) else json.dumps(text).encode()))
+    (path / INDEX).write_bytes(
+        index.with_checksum(text if isinstance(text, bytes) else json.dumps(text).encode())
+    )
 
 
 def read_index(path):
@@ -220,21 +222,35 @@ def _hole(path):
 _METADATA = "torch.distributed.checkpoint.metadata"
 
 
-def metadata(file="data", offset=0, length=None, sizes=(4,), shape=(4,), dtype="torch.float32", info=None, **fields):
+def metadata(
+    file="data", offset=0, length=None, sizes=(4,), shape=(4,), dtype="torch.float32", info=None, **fields
+):
     """The opcodes of a `.metadata` with one tensor "w"."""
     size = lambda values: h.call("torch.Size", tuple(values))
     layout = h.call("torch.serialization._get_layout", "torch.strided")
     properties = h.build(h.new(f"{_METADATA}.TensorProperties"), (h.glob(dtype), layout, False, None, False))
-    chunk = h.build(h.new(f"{_METADATA}.ChunkStorageMetadata"), {"offsets": size([0] * len(sizes)), "sizes": size(sizes)})
+    chunk = h.build(
+        h.new(f"{_METADATA}.ChunkStorageMetadata"), {"offsets": size([0] * len(sizes)), "sizes": size(sizes)}
+    )
     chunks = h.Code(b"](" + chunk + b"e")
-    tensor = h.build(h.new(f"{_METADATA}.TensorStorageMetadata"), {"properties": properties, "size": size(shape), "chunks": chunks})
-    key = h.build(h.new(f"{_METADATA}.MetadataIndex"), {"fqn": "w", "offset": size([0] * len(sizes)), "index": 0})
+    tensor = h.build(
+        h.new(f"{_METADATA}.TensorStorageMetadata"),
+        {"properties": properties, "size": size(shape), "chunks": chunks},
+    )
+    key = h.build(
+        h.new(f"{_METADATA}.MetadataIndex"), {"fqn": "w", "offset": size([0] * len(sizes)), "index": 0}
+    )
     place = {"relative_path": file, "offset": offset, "length": length, **(info or {})}
     item = h.build(h.new("torch.distributed.checkpoint.filesystem._StorageInfo"), place)
     storage = h.Code(b"}(" + key + item + b"u")
     return h.build(
         h.new(f"{_METADATA}.Metadata"),
-        {"state_dict_metadata": {"w": tensor}, "storage_data": storage, "planner_data": {"w": ("w",)}, **fields},
+        {
+            "state_dict_metadata": {"w": tensor},
+            "storage_data": storage,
+            "planner_data": {"w": ("w",)},
+            **fields,
+        },
     )
 
 

@@ -102,7 +102,14 @@ def test_states_of_training_are_kept(tmp_path):
 
 def test_shared_values_stay_shared_and_are_written_once(tmp_path):
     weight, base = nn.Parameter(torch.ones(100, 100)), torch.arange(10.0)
-    state = {"a": weight, "b": weight, "c": weight.detach(), "row": base[2:4], "base": base, "odd": base[1::2]}
+    state = {
+        "a": weight,
+        "b": weight,
+        "c": weight.detach(),
+        "row": base[2:4],
+        "base": base,
+        "odd": base[1::2],
+    }
     flow.save(state, tmp_path / "c", layout="sharded")
     assert sum(p.stat().st_size for p in (tmp_path / "c").iterdir()) < 42_000
     back = flow.load(tmp_path / "c")
@@ -114,7 +121,9 @@ def test_shared_values_stay_shared_and_are_written_once(tmp_path):
 
 
 def test_other_readers_of_safetensors_read_the_files(tmp_path):
-    reader = pytest.importorskip("safetensors.torch", reason="needs safetensors (oneflow-compat[safetensors])")
+    reader = pytest.importorskip(
+        "safetensors.torch", reason="needs safetensors (oneflow-compat[safetensors])"
+    )
     is_plain = lambda name, t: t.numel() and t.dtype is not torch.complex128 and not set("@[") & set(name)
     tensors = {name: t for name, t in TENSORS.items() if is_plain(name, t)}
     flow.save(tensors, tmp_path / "c", layout="sharded")
@@ -224,7 +233,9 @@ def test_a_killed_save_leaves_the_former_checkpoint(tmp_path):
         """
     for moment, value in (("values", 1), ("index", 1), ("commit", 2)):
         folder = tmp_path / moment
-        run = subprocess.run([sys.executable, "-c", textwrap.dedent(code), folder, moment], timeout=seconds(100))
+        run = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code), folder, moment], timeout=seconds(100)
+        )
         assert run.returncode == -signal.SIGKILL
         assert len(list(folder.glob("*.safetensors"))) == 2
         assert flow.load(folder)["x"].unique().tolist() == [value]
@@ -285,7 +296,10 @@ def test_a_second_save_waits_for_the_first(tmp_path, slow_writes):
     second = flow.save({"x": torch.zeros(3)}, tmp_path / "b", layout="sharded", asynchronous=True)
     assert first.done()
     second.wait()
-    assert flow.load(tmp_path / "a")["x"].tolist() == [1, 1] and flow.load(tmp_path / "b")["x"].tolist() == [0] * 3
+    assert (
+        flow.load(tmp_path / "a")["x"].tolist() == [1, 1]
+        and flow.load(tmp_path / "b")["x"].tolist() == [0] * 3
+    )
 
 
 def test_the_next_save_raises_an_error_that_nobody_has_seen(tmp_path, monkeypatch):

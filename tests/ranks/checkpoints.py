@@ -74,7 +74,7 @@ def save(folder):
 
 
 def check_locals(back, saved_by):
-    source = RANK if RANK < saved_by else 0
+    source = 0 if saved_by <= RANK else RANK
     assert back["step"] == 3 and back["rank"] == source and back["pair"] == (1, [source, "x"])
     same(back["local"]["own"], torch.arange(3) + source)
     same(back["local"]["same"], torch.arange(5))
@@ -110,7 +110,10 @@ def load_into(folder, saved_by):
     back = flow.load(folder, into=into)
     for name, tensor in targets.items():
         assert back["global"][name] is tensor
-        same(tensor.full_tensor() if tensor.is_global and WORLD > 1 else tensor.as_subclass(torch.Tensor), expected(name))
+        same(
+            tensor.full_tensor() if tensor.is_global and WORLD > 1 else tensor.as_subclass(torch.Tensor),
+            expected(name),
+        )
     same(into["local"]["same"], torch.arange(5))
 
 
@@ -166,7 +169,10 @@ def failing_save(folder):
     for asynchronous in (False, True):
         for obj, wrong in (
             ({"x": object() if RANK == 1 else 3}, TypeError),
-            ({"x": sharded(full("long"), ALL, S0), "y": torch.ones(1).to_sparse() if RANK else 1}, NotImplementedError),
+            (
+                {"x": sharded(full("long"), ALL, S0), "y": torch.ones(1).to_sparse() if RANK else 1},
+                NotImplementedError,
+            ),
         ):
             try:
                 flow.save(obj, folder, layout="sharded", asynchronous=asynchronous)
@@ -185,7 +191,9 @@ def failing_save(folder):
 
             shard_files.write = full_disk
         try:
-            pending = flow.save({"x": sharded(full("cube"), ALL, S0)}, folder, layout="sharded", asynchronous=asynchronous)
+            pending = flow.save(
+                {"x": sharded(full("cube"), ALL, S0)}, folder, layout="sharded", asynchronous=asynchronous
+            )
             pending.wait()
         except OSError as error:
             assert "No space left" in str(error) and (RANK == 1 or "rank 1" in str(error)), error
@@ -199,14 +207,18 @@ def failing_save(folder):
 
 def failing_load(folder):
     """A damaged file is an error on every rank, and no tensor of `into` changes."""
-    flow.save({"x": sharded(full("long"), ALL, S0), "y": sharded(full("cube"), ALL, S0)}, folder, layout="sharded")
+    flow.save(
+        {"x": sharded(full("long"), ALL, S0), "y": sharded(full("cube"), ALL, S0)}, folder, layout="sharded"
+    )
     last = sorted(n for n in os.listdir(folder) if n.startswith("rank-1-"))[0]
     path = os.path.join(folder, last)
     good = open(path, "rb").read()
     flow.comm.barrier()
 
     def refused(error_class, message, **new):
-        into = {k: sharded(torch.zeros(SHAPES[n]), ALL, S0) for k, n in {"x": "long", "y": "cube", **new}.items()}
+        into = {
+            k: sharded(torch.zeros(SHAPES[n]), ALL, S0) for k, n in {"x": "long", "y": "cube", **new}.items()
+        }
         try:
             flow.load(folder, into=into)
         except error_class as error:
@@ -238,7 +250,12 @@ def dtensors(folder):
     sharded(full("even"), ALL, S0)  # starts the process group
     mesh = DeviceMesh("cpu", list(range(WORLD)))
     make = lambda name, p: distribute_tensor(full(name), mesh, [p])
-    state = {"a": make("uneven", Shard(0)), "b": {"c": make("long", Replicate())}, "step": 3, "d": [make("cube", Shard(1))]}
+    state = {
+        "a": make("uneven", Shard(0)),
+        "b": {"c": make("long", Replicate())},
+        "step": 3,
+        "d": [make("cube", Shard(1))],
+    }
     flow.save(state, folder, layout="sharded")
     dcp.save(state, checkpoint_id=folder + ".dcp")
     flow.comm.barrier()

@@ -146,7 +146,9 @@ class DcpFolder:
         for key, info in storage.items():
             if type(key) is not tuple or len(key) != 2 or type(info) is not dict:
                 raise CheckpointError(f"altered: the item {shown(key)} is {shown(info)}")
-            name, offset, length = (info.get(k) for k in ("relative_path", "offset", "length"))
+            name: Any = info.get("relative_path")
+            offset: Any = info.get("offset")
+            length: Any = info.get("length")
             if not is_plain_name(name) or not _is_count(offset) or not _is_count(length):
                 raise CheckpointError(
                     f"altered: the item {shown(key)} is bytes {shown(offset)}, {shown(length)} of the file"
@@ -244,12 +246,14 @@ class DcpFolder:
         items = [item for item in items if item.box.count]
         if min(shape, default=0) < 0 or not covers(shape, [item.box for item in items]):
             raise CheckpointError(
-                f"altered: the {len(items)} chunks of {shown(name)} do not cover its shape {shown(shape)} once"
+                f"altered: the {len(items)} chunks of {shown(name)} do not cover its shape {shown(shape)}"
             )
         return TensorEntry(about["properties"], tuple(shape), items)
 
     def _item(self, name: str, chunk: Any, dims: int) -> Item:
-        offsets, sizes = (chunk.get(k) if type(chunk) is dict else None for k in ("offsets", "sizes"))
+        fields: dict[str, Any] = chunk if type(chunk) is dict else {}
+        offsets: Any = fields.get("offsets")
+        sizes: Any = fields.get("sizes")
         are_sizes = isinstance(offsets, torch.Size) and isinstance(sizes, torch.Size)
         if not are_sizes or not len(offsets) == len(sizes) == dims or min((*offsets, *sizes), default=0) < 0:
             raise CheckpointError(f"altered: a chunk of {shown(name)} is {shown(chunk)}")
@@ -257,7 +261,9 @@ class DcpFolder:
         if not box.count:
             return Item(box, -1, 0)
         if (name, box.offsets) not in self._items:
-            raise CheckpointError(f"altered: the chunk of {shown(name)} at {shown(box.offsets)} is in no file")
+            raise CheckpointError(
+                f"altered: the chunk of {shown(name)} at {shown(box.offsets)} is in no file"
+            )
         file, offset, length = self._items[name, box.offsets]
         return Item(box, file, 0, offset, length)
 
@@ -336,5 +342,3 @@ class _Slice:
     def read(self, count: int = -1) -> bytes:
         left = max(self._length - self.tell(), 0)
         return self._file.read(left if count is None or count < 0 else min(count, left))
-
-

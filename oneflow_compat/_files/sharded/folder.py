@@ -35,9 +35,7 @@ def open_folder(folder: str, root: str | None, check_crc: bool) -> Iterator[Shar
 class ShardedFolder:
     """A sharded checkpoint whose index has been read and checked."""
 
-    def __init__(
-        self, folder: str, root: str | None, stack: contextlib.ExitStack, check_crc: bool
-    ) -> None:
+    def __init__(self, folder: str, root: str | None, stack: contextlib.ExitStack, check_crc: bool) -> None:
         self._folder, self._root, self._stack = folder, root, stack
         path = os.path.join(folder, index.INDEX)
         with named_errors(path), layout.open_inside(root, path) as file:

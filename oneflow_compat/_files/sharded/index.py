@@ -9,8 +9,8 @@
      "object": {"dict": [["model", ...]]}}
 
 A chunk is [file, offsets, sizes, CRC-32 of its bytes]; its values are the entry `chunk_key()` of the file. A
-tensor with a "view" shares the memory of another one: [its name, offset, strides], in elements. The "crc32" is
-that of all bytes behind its own entry.
+tensor with a "view" shares the memory of another one: [its name, offset, strides], in elements. The "crc32"
+is that of all bytes behind its own entry.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _entry_to_json(entry: TensorEntry) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------- reading
 def parse_json(data: bytes) -> Any:
-    """Return the value of a JSON text from a file. Refuse NaN, repeated names and more lists than it needs."""
+    """Return the value of a JSON text from a file. Refuse NaN, repeated names and too many lists."""
     if data.count(b"[") > _LISTS + len(data) // 4:
         raise CheckpointError("altered or hostile: it has more lists than its tensors need")
     try:

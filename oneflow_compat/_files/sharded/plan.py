@@ -66,7 +66,7 @@ class Describer:
         tree = Encoder(self._add).encode(obj)
         for number, base in _views(self.tensors).items():
             tensor, own = self.tensors[number], self._described[number]
-            offset = tensor.storage_offset() - self.tensors[base].storage_offset()
+            offset = _extent(tensor)[0] - _extent(self.tensors[base])[0]
             self._described[number] = Described(
                 own.name, own.dtype, own.shape, base=base, offset=offset, strides=tuple(tensor.stride())
             )
@@ -110,8 +110,8 @@ def _check_dense(tensor: torch.Tensor, path: Path) -> None:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         what = "quantized" if tensor.is_quantized else f"{tensor.layout} on {tensor.device}"
         raise NotImplementedError(
-            f"layout='sharded' saves dense tensors with values, found {path_name(path)}, which is {what}; save"
-            " it with the default layout"
+            f"layout='sharded' saves dense tensors with values, found {path_name(path)}, which is {what};"
+            " save it with the default layout"
         )
 
 
@@ -148,7 +148,7 @@ def _views(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
         if len(numbers) == 1 or not contiguous:
             continue
         base = max(contiguous, key=lambda n: tensors[n].numel())
-        begin = tensors[base].storage_offset()
+        begin, _ = _extent(tensors[base])
         for number in numbers:
             first, last = _extent(tensors[number])
             is_inside = first >= begin and last < begin + tensors[base].numel()
@@ -159,8 +159,8 @@ def _views(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first and the last element of the storage that a tensor shows."""
-    first = tensor.storage_offset()
-    return first, first + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    first = int(tensor.storage_offset())
+    return first, first + sum((int(n) - 1) * int(s) for n, s in zip(tensor.shape, tensor.stride()))
 
 
 # --------------------------------------------------------------------------- what all ranks save
@@ -308,9 +308,7 @@ def _renamed(tree: Any, names: Sequence[str]) -> Any:
         return [_renamed(item, names) for item in tree]
     if type(tree) is not dict:
         return tree
-    return {
-        key: names[value] if key in LEAVES else _renamed(value, names) for key, value in tree.items()
-    }
+    return {key: names[value] if key in LEAVES else _renamed(value, names) for key, value in tree.items()}
 
 
 def _merged(trees: Sequence[Any]) -> Any:
@@ -334,7 +332,11 @@ def _merged_containers(trees: Sequence[dict[str, Any]]) -> Any:
         return {kind: _merged(contents)}
     keys = [[pair[0] for pair in content] for content in contents] if kind in MAPPINGS else []
     rest = [{k: tree[k] for k in others} for tree in trees]
-    if not keys or not all(_is_same(own, keys[0]) for own in keys) or not all(_is_same(r, rest[0]) for r in rest):
+    if (
+        not keys
+        or not all(_is_same(own, keys[0]) for own in keys)
+        or not all(_is_same(r, rest[0]) for r in rest)
+    ):
         return {"ranks": list(trees)}
     values = zip(*[[pair[1] for pair in content] for content in contents])
     return {kind: [[key, _merged(of_key)] for key, of_key in zip(keys[0], values)], **rest[0]}

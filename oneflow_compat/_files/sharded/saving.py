@@ -1,4 +1,4 @@
-"""Save a sharded checkpoint: the ranks agree on a plan, each writes its file, and rank 0 replaces the index."""
+"""Save a sharded checkpoint: the ranks agree on a plan, each writes its file, rank 0 replaces the index."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def save(obj: object, folder: str, asynchronous: bool) -> background.PendingSave
 
 
 class _Target:
-    """The folder of a save. Rank 0 locks it, so that processes that save to one folder wait for each other."""
+    """The folder of a save. Rank 0 locks it: processes that save to one folder wait for each other."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -62,7 +62,8 @@ class _Target:
         for name in _OTHERS:
             if os.path.lexists(os.path.join(self.folder, name)):
                 raise FileExistsError(
-                    f"save: {self.folder!r} has a checkpoint of another layout ({name}); choose another folder"
+                    f"save: {self.folder!r} has a checkpoint of another layout ({name}); choose another"
+                    " folder"
                 )
         if is_writer:
             self._unlock = atomic.lock_folder(self.folder)
@@ -171,7 +172,9 @@ class _Job:
 
     def _commit(self, reports: list[Any]) -> None:
         """Replace the index, and remove the files of former and interrupted saves."""
-        files, file_of, checksums = [], {}, {}
+        files: list[tuple[str, int]] = []
+        file_of: dict[int, int] = {}  # rank -> number of its file
+        checksums: dict[str, int] = {}
         for rank, report in enumerate(reports):
             if report is not None:
                 file_of[rank] = len(files)

@@ -88,7 +88,9 @@ class ShardFile:
         """Raise CheckpointError unless the file has an entry of this dtype and shape."""
         entry, form = self._entries.get(key), stored_form(dtype, sizes)
         if entry is None:
-            raise CheckpointError.of(self.name, f"altered: it has no tensor {shown(key)}, which the index names")
+            raise CheckpointError.of(
+                self.name, f"altered: it has no tensor {shown(key)}, which the index names"
+            )
         own = _NAMES[entry.dtype], list(entry.shape)
         if own != form:
             raise CheckpointError.of(
@@ -122,7 +124,9 @@ class ShardFile:
         while done < len(view):
             count = self.file.readinto(view[done:])  # type: ignore[attr-defined]
             if not count:
-                raise CheckpointError.of(self.name, f"truncated while it was read: {len(view) - done} bytes lack")
+                raise CheckpointError.of(
+                    self.name, f"truncated while it was read: {len(view) - done} bytes lack"
+                )
             done += count
 
     def read(self, key: str, sizes: Sequence[int], box: Box, out: torch.Tensor, crc: int | None) -> None:
@@ -174,12 +178,13 @@ class ShardFile:
     def _read_rows(self, start: int, row: int, sizes: tuple[int, ...], rest: Box, out: torch.Tensor) -> None:
         """Read full rows into a buffer, and copy a part of each."""
         step = max(1, BLOCK // max(row, 1))
+        rows = (slice(None), *rest.slices())
         self.file.seek(start)
         for begin in range(0, len(out), step):
             target = out[begin : begin + step]
             buffer = torch.empty((len(target), *sizes), dtype=out.dtype, device="cpu")
             self._fill(bytes_of(buffer))
-            target.copy_(buffer[(slice(None), *rest.slices())])
+            target.copy_(buffer[rows])
 
 
 def _run(sizes: tuple[int, ...], box: Box, itemsize: int) -> int:

@@ -86,7 +86,7 @@ def local_values(tensor: torch.Tensor) -> torch.Tensor:
     """Return the values of this rank as an ordinary tensor that shares the memory of `tensor`."""
     with torch.no_grad():
         if isinstance(tensor, OfSeveralRanks) or is_dtensor(tensor):
-            local: torch.Tensor = tensor._local_tensor  # type: ignore[union-attr]
+            local: torch.Tensor = tensor._local_tensor  # type: ignore[attr-defined, union-attr]
         else:
             local = to_local(tensor) if is_global(tensor) else tensor
         return local.detach().as_subclass(torch.Tensor)
@@ -125,4 +125,5 @@ def blocks(values: torch.Tensor) -> Iterator[memoryview]:
 
 def bytes_of(values: torch.Tensor) -> memoryview:
     """Return the memory of a contiguous tensor on the CPU."""
-    return memoryview(values.reshape(-1).view(torch.uint8).numpy())
+    array: Any = values.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)

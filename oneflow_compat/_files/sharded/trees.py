@@ -151,8 +151,9 @@ def encode_placement(value: Placement) -> dict[str, Any]:
 class Decoder:
     """Turn a tree into an object.
 
-    `tensor_of(name, path, is_plain)` returns a tensor; `is_plain`: it must be an ordinary one. `rank` selects from the values of several ranks; a rank beyond
-    the saved ones gets those of rank 0. Tensors in `targets` (by id) are returned as they are.
+    `tensor_of(name, path, is_plain)` returns a tensor; `is_plain`: it must be an ordinary one. `rank`
+    selects from the values of several ranks; a rank beyond the saved ones gets those of rank 0. Tensors in
+    `targets` (by id) are returned as they are.
     """
 
     def __init__(
@@ -293,7 +294,9 @@ def _float(content: Any) -> float:
 def _complex(content: Any) -> complex:
     if type(content) is not list or len(content) != 2:
         raise _damaged(content)
-    parts = [_float(part["float"]) if part.__class__ is dict and "float" in part else part for part in content]
+    parts = [
+        _float(part["float"]) if part.__class__ is dict and "float" in part else part for part in content
+    ]
     if any(type(part) is not float for part in parts):
         raise _damaged(content)
     return complex(*parts)
