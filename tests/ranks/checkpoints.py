@@ -1,4 +1,6 @@
-"""Sharded checkpoints of several ranks: `checkpoints.py CHECK FOLDER`, a program for test_checkpoints.py."""
+"""Sharded checkpoints of several ranks: `checkpoints.py FOLDER CHECK:NAME:RANKS ...`, a program for
+test_checkpoints.py. NAME is a checkpoint in FOLDER, and RANKS the number of ranks that saved it.
+"""
 
 import json
 import os
@@ -129,6 +131,54 @@ def load_on_a_placement(folder, saved_by):
     alone = flow.load(folder, global_src_rank=1)
     assert alone["global"]["cube-S1"].placement == flow.placement("cpu", [1])
     is_(alone["global"]["cube-S1"], expected("cube-S1").numpy(), B)
+
+
+def grids_of_other_sizes(folder, saved_by):
+    """A grid of ranks is not guessed if the number of ranks differs; map_location names one."""
+    if saved_by == WORLD:
+        assert flow.load(folder)["global"]["cube-grid-" + f"{S0}-{S1}"].placement == grid()
+        return
+    try:
+        flow.load(folder)
+    except ValueError as error:
+        assert "map_location=flow.placement" in str(error), error
+    else:
+        raise AssertionError("there is no grid of two ranks")
+    place = flow.placement("cpu", [[0], [1]])
+    back = flow.load(folder, map_location=place)["global"]["cube-grid-" + f"{S0}-{S1}"]
+    assert back.placement == place and back.sbp == (S0, S1)
+    same(back.full_tensor(), expected("cube"))
+
+
+def different_objects(folder):
+    """Ranks that save different global tensors, or save while others do not, raise together."""
+    mine = {"a": sharded(full("even"), ALL, S0), "b": sharded(full("even"), ALL, B)}
+    mine = dict(reversed(mine.items())) if RANK else mine
+    try:
+        flow.save(mine, folder, layout="sharded")
+    except RuntimeError as error:
+        assert "the ranks save different objects" in str(error), error
+    else:
+        raise AssertionError("the ranks disagree")
+    flow.comm.barrier()
+    assert not os.path.exists(folder)
+    try:
+        flow.save({}, folder + str(RANK), layout="sharded")
+    except RuntimeError as error:
+        assert "the ranks disagree" in str(error), error
+    else:
+        raise AssertionError("the ranks named different folders")
+
+
+def ranks_of_plain_values(folder):
+    """Objects whose structures differ between the ranks, and values that are equal and of different types."""
+    values = {
+        0: {"a": [1, 2.0], "z": 0.0, "t": flow.ones(2)},
+        1: {"a": (True,), "z": -0.0, "t": [flow.zeros(1)]},
+    }
+    flow.save({"v": values[RANK], "n": 1 if RANK else True}, folder, layout="sharded")
+    back = flow.load(folder)
+    assert repr(back) == repr({"v": values[RANK], "n": 1 if RANK else True}), back
 
 
 def graph():
@@ -270,5 +320,7 @@ def dtensors(folder):
 
 
 if __name__ == "__main__":
-    check, folder, *saved_by = sys.argv[1:]
-    globals()[check](folder, *map(int, saved_by))
+    for step in sys.argv[2:]:
+        check, folder, *saved_by = step.split(":")
+        globals()[check](os.path.join(sys.argv[1], folder), *map(int, saved_by))
+        flow.comm.barrier()

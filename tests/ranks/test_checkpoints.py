@@ -9,15 +9,66 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from test_ranks import launch, pytestmark  # noqa: F401
 
 
-def run(ranks, *arguments):
-    launch(ranks, *map(str, arguments), program="checkpoints.py")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with checkpoints of one, two and four ranks."""
+    path = tmp_path_factory.mktemp("checkpoints")
+    run(path, 1, "save:one")
+    run(path, 2, "save:two", "train_and_save:trained")
+    run(path, 4, "save:four")
+    return path
 
 
-@pytest.mark.parametrize("saved_by, loaded_by", [(2, (2, 1)), (4, (2, 4)), (1, (2,))])
-def test_a_checkpoint_is_loaded_by_any_number_of_ranks(tmp_path, saved_by, loaded_by):
-    folder = tmp_path / "checkpoint"
-    run(saved_by, "save", folder)
-    for ranks in loaded_by:
-        run(ranks, "load_into", folder, saved_by)
-        if saved_by != 4 or ranks == 4:
-            run(ranks, "load_as_saved", folder, saved_by)
+def run(folder, ranks, *steps):
+    launch(ranks, str(folder), *steps, program="checkpoints.py")
+
+
+def test_one_process_loads_the_checkpoints_of_several_ranks(folder):
+    run(
+        folder,
+        1,
+        "load_as_saved:two:2",
+        "load_into:two:2",
+        "load_as_saved:four:4",
+        "load_into:four:4",
+        "grids_of_other_sizes:four:4",
+        "resume:trained:2",
+    )
+
+
+def test_two_ranks_load_the_checkpoints_of_one_two_and_four(folder):
+    run(
+        folder,
+        2,
+        "load_as_saved:one:1",
+        "load_into:one:1",
+        "load_as_saved:two:2",
+        "load_into:two:2",
+        "load_on_a_placement:two:2",
+        "load_into:four:4",
+        "grids_of_other_sizes:four:4",
+        "resume:trained:2",
+    )
+
+
+def test_four_ranks_load_the_checkpoints_of_two_and_four(folder):
+    run(
+        folder,
+        4,
+        "load_into:two:2",
+        "load_as_saved:four:4",
+        "load_into:four:4",
+        "grids_of_other_sizes:four:4",
+    )
+
+
+def test_failures_and_other_tensors(tmp_path):
+    run(
+        tmp_path,
+        2,
+        "failing_save:a",
+        "failing_load:b",
+        "dtensors:c",
+        "different_objects:d",
+        "ranks_of_plain_values:e",
+    )
