@@ -51,11 +51,13 @@ def drop_from_cache(folder):
 
 
 def plain_write(path, arrays):
-    with open(path, "wb", buffering=0) as file:
+    """Write a new file, and then remove the former one, as a save does."""
+    with open(path + ".new", "wb", buffering=0) as file:
         for array in arrays:
             for begin in range(0, len(array), BLOCK):
                 file.write(array[begin : begin + BLOCK])
         os.fsync(file.fileno())
+    os.replace(path + ".new", path)
 
 
 def plain_read(path, buffer):
@@ -90,7 +92,6 @@ def rounds_of_io(options, state, shard, arrays):
         seconds["read"].append(timed(lambda: plain_read(os.path.join(folder, own), buffer))[0])
         drop_from_cache(folder)
         seconds["load"].append(timed(lambda: flow.load(folder, into=state, check_crc=False))[0])
-        os.unlink(raw)
     memory = {
         "save": peak_growth(lambda: flow.save(state, folder, layout="sharded")) / shard,
         "load": peak_growth(lambda: flow.load(folder, into=state)) / shard,

@@ -20,6 +20,10 @@ READERS = [
         for name in ("layout", "modules", "pickles", "reading", "safetensors")
     ),
     *(
+        PACKAGE / "_files" / "sharded" / f"{name}.py"
+        for name in ("dcp", "folder", "index", "loading", "shard_files", "trees")
+    ),
+    *(
         PACKAGE / "_graph" / "saved" / f"{name}.py"
         for name in "dimensions folder graph_json package program_json reader structures tensors".split()
     ),
