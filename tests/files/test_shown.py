@@ -21,7 +21,7 @@ READERS = [
     ),
     *(
         PACKAGE / "_files" / "sharded" / f"{name}.py"
-        for name in ("dcp", "folder", "index", "loading", "shard_files", "trees")
+        for name in ("dcp", "folder", "index", "loading", "shard_files", "tree_reading")
     ),
     *(
         PACKAGE / "_graph" / "saved" / f"{name}.py"
@@ -37,6 +37,7 @@ PRINTED = {
     line.strip()
     for line in """
     ' and '.join(map(str, READABLE_FORMATS))
+    ' and '.join(tables)
     ', '.join((n for _, n in _FACTORIES))
     ', '.join(CHANNELS)
     ', '.join(INTERPOLATIONS)
@@ -46,20 +47,28 @@ PRINTED = {
     ', '.join(map(str, _DECODED))
     ', '.join(readers)
     ', '.join(self._paths[self._share])
+    ','.join(slices)
+    '; '.join(problems[:5])
     's' * (dims != 1)
     CHECK
     COLLISIONS
     DATA
+    FORMAT!r
     KEY_ELEMENTS
+    LIMIT
     META
     PICKLE
     PROTOCOL_VERSION
     TENSORS
+    VERSION
     _DEEPEST
     _IDENTIFIER!r
+    _LIMIT
     _LONGEST_LABEL
     _SCANS
     _checksum_of(array)
+    _processes.get_world_size()
+    actual
     allowed // _CHANNELS
     annotation_file
     array.dtype
@@ -70,6 +79,7 @@ PRINTED = {
     begin
     begin + len(edges) - 1
     begin + len(sizes) - 1
+    begin + size
     checksum
     classes
     code
@@ -86,6 +96,7 @@ PRINTED = {
     dtype
     dtypes.name_of(dtype)
     end
+    entry.dtype
     error
     error.strerror
     expected
@@ -110,6 +121,7 @@ PRINTED = {
     len(data) - at
     len(view) - at
     len(view) - begin
+    len(view) - done
     length
     list(reshape or ())
     list(shape)
@@ -132,6 +144,8 @@ PRINTED = {
     origin
     os.path.join(folder, BINARIES)
     os.path.join(folder, PROGRAM)
+    own[0]
+    own[1]
     package
     part
     part_name
@@ -149,6 +163,7 @@ PRINTED = {
     self._file_size
     self._left
     self._next
+    self._rank
     self._size
     self.file
     self.left()
@@ -161,8 +176,11 @@ PRINTED = {
     slot.dtype
     source
     source!r
+    source.ranks
     storage_bytes
     str(_check_device(device))
+    str(dtype)
+    str(entry.dtype)
     str(error)
     str(error).splitlines()[0]
     str(i)
@@ -175,6 +193,7 @@ PRINTED = {
     table
     target
     target.name if isinstance(target, Constructor) else title(target)
+    tensor.dtype
     tensors[-1]
     tokens.path
     tuple(batch_padding)

@@ -28,7 +28,8 @@ from ..._file_safety.shown import reason, shown
 from .boxes import Box, covers
 from .shard_files import is_storable
 from .tensors import Spread
-from .trees import counts, decode_placement, dtype_named, encode_placement, sbp_named
+from .tree_reading import counts, decode_placement, dtype_named, sbp_named
+from .trees import encode_placement
 
 INDEX = "checkpoint.json"
 FORMAT, VERSION = "oneflow-sharded", 1

@@ -24,7 +24,8 @@ from ...sbp import broadcast
 from .boxes import Box
 from .index import Chunk, TensorEntry
 from .tensors import Spread, local_values, spread_of
-from .trees import Decoder, Path, path_name
+from .tree_reading import Decoder
+from .trees import Path, path_name
 
 
 class Source(Protocol):
