@@ -103,7 +103,7 @@ def rounds_of_io(options, state, shard, arrays):
 def asynchronous(options, state):
     """The time that each asynchronous save stops the program, over the time of the save."""
     folder, parts = os.path.join(options.folder, "checkpoint"), []
-    for _ in range(options.rounds + 1):
+    for _ in range(2 * options.rounds + 1):
         stall, pending = timed(lambda: flow.save(state, folder, layout="sharded", asynchronous=True))
         rest, _ = timed(pending.wait)
         parts.append((stall, stall / (stall + rest)))

@@ -6,12 +6,16 @@ import atexit
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 
 from .shard_files import Part
+from .tensors import blocks, is_plain_memory
 
 _ALIGNMENT = 64  # bytes
+_THREADS = 8  # that copy; more do not copy faster
 
 
 class PendingSave:
@@ -95,8 +99,25 @@ def snapshot(parts: Sequence[Part]) -> list[Part]:
     for part, begin in zip(parts, starts):
         values = part.values
         copy = buffer[begin : begin + values.nbytes].view(values.dtype).view(values.shape)
-        copy.copy_(values, non_blocking=values.is_cuda)
         copies.append(Part(part.key, copy))
-    if is_pinned:
-        torch.cuda.synchronize()
+    _copy([(copy.values, part.values) for copy, part in zip(copies, parts)])
     return copies
+
+
+def _copy(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy the second tensor of each pair to the first one.
+
+    Threads of Python copy blocks of contiguous tensors. OpenMP's threads, which copy_() uses, wait for each
+    other after each tensor: on a busy machine that takes three times as long.
+    """
+    written: list[tuple[np.ndarray, np.ndarray]] = []
+    for target, source in pairs:
+        if is_plain_memory(source):
+            blocks_of_both = zip(blocks(target), blocks(source))
+            written += [(np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8)) for a, b in blocks_of_both]
+        else:
+            target.copy_(source, non_blocking=source.is_cuda)
+    with ThreadPoolExecutor(min(torch.get_num_threads(), _THREADS), "oneflow.snapshot") as pool:
+        list(pool.map(lambda pair: np.copyto(*pair), written))
+    if any(source.is_cuda for _, source in pairs):
+        torch.cuda.synchronize()

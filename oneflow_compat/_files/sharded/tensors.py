@@ -107,8 +107,7 @@ def blocks(values: torch.Tensor) -> Iterator[memoryview]:
     """
     if not values.numel():
         return
-    plain = not values.is_conj() and not values.is_neg()
-    if values.device.type == "cpu" and values.is_contiguous() and plain:
+    if is_plain_memory(values):
         data = bytes_of(values)
         for begin in range(0, len(data), BLOCK):
             yield data[begin : begin + BLOCK]
@@ -121,6 +120,12 @@ def blocks(values: torch.Tensor) -> Iterator[memoryview]:
                 yield bytes_of(part.resolve_conj().resolve_neg().cpu().contiguous())
             else:
                 yield from blocks(part[0])
+
+
+def is_plain_memory(values: torch.Tensor) -> bool:
+    """Whether the memory of an ordinary tensor has its values in row-major order."""
+    is_exact = not values.is_conj() and not values.is_neg()
+    return values.device.type == "cpu" and values.is_contiguous() and is_exact
 
 
 def bytes_of(values: torch.Tensor) -> memoryview:
