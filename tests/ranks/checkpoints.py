@@ -295,7 +295,7 @@ def failing_load(folder):
 def dtensors(folder):
     """DTensors of torch, and a folder of torch.distributed.checkpoint that is read without executing it."""
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.tensor import DeviceMesh, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard, distribute_tensor
 
     sharded(full("even"), ALL, S0)  # starts the process group
     mesh = DeviceMesh("cpu", list(range(WORLD)))
@@ -306,6 +306,9 @@ def dtensors(folder):
         "step": 3,
         "d": [make("cube", Shard(1))],
     }
+    partial = DTensor.from_local(full("even") * (RANK + 1), mesh, [Partial()])
+    flow.save({"partial": partial}, folder + ".partial", layout="sharded")
+    same(flow.load(folder + ".partial")["partial"].full_tensor(), full("even") * 3)
     flow.save(state, folder, layout="sharded")
     dcp.save(state, checkpoint_id=folder + ".dcp")
     flow.comm.barrier()

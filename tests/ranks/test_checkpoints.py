@@ -3,72 +3,31 @@
 import os
 import sys
 
-import pytest
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from test_ranks import launch, pytestmark  # noqa: F401
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with checkpoints of one, two and four ranks."""
-    path = tmp_path_factory.mktemp("checkpoints")
-    run(path, 1, "save:one")
-    run(path, 2, "save:two", "train_and_save:trained")
-    run(path, 4, "save:four")
-    return path
 
 
 def run(folder, ranks, *steps):
     launch(ranks, str(folder), *steps, program="checkpoints.py")
 
 
-def test_one_process_loads_the_checkpoints_of_several_ranks(folder):
-    run(
-        folder,
-        1,
-        "load_as_saved:two:2",
-        "load_into:two:2",
-        "load_as_saved:four:4",
-        "load_into:four:4",
-        "grids_of_other_sizes:four:4",
-        "resume:trained:2",
-    )
+def test_checkpoints_of_one_and_two_ranks_are_loaded_by_both(tmp_path):
+    loads = ["load_as_saved:two:2", "load_into:two:2", "resume:trained:2"]
+    run(tmp_path, 2, "save:two", "train_and_save:trained", "load_on_a_placement:two:2", *loads)
+    run(tmp_path, 1, "save:one", *loads)
+    run(tmp_path, 2, "load_as_saved:one:1", "load_into:one:1")
 
 
-def test_two_ranks_load_the_checkpoints_of_one_two_and_four(folder):
-    run(
-        folder,
-        2,
-        "load_as_saved:one:1",
-        "load_into:one:1",
-        "load_as_saved:two:2",
-        "load_into:two:2",
-        "load_on_a_placement:two:2",
-        "load_into:four:4",
-        "grids_of_other_sizes:four:4",
-        "resume:trained:2",
-    )
+def test_checkpoints_of_four_ranks_and_of_grids(tmp_path):
+    run(tmp_path, 4, "save:four", "load_as_saved:four:4", "load_into:four:4", "grids_of_other_sizes:four:4")
+    run(tmp_path, 1, "load_as_saved:four:4", "load_into:four:4")
+    run(tmp_path, 2, "load_into:four:4", "grids_of_other_sizes:four:4", "save:two")
+    run(tmp_path, 4, "load_into:two:2")
 
 
-def test_four_ranks_load_the_checkpoints_of_two_and_four(folder):
-    run(
-        folder,
-        4,
-        "load_into:two:2",
-        "load_as_saved:four:4",
-        "load_into:four:4",
-        "grids_of_other_sizes:four:4",
-    )
+def test_failures_are_raised_by_all_ranks(tmp_path):
+    run(tmp_path, 2, "failing_save:a", "failing_load:b", "different_objects:c")
 
 
-def test_failures_and_other_tensors(tmp_path):
-    run(
-        tmp_path,
-        2,
-        "failing_save:a",
-        "failing_load:b",
-        "dtensors:c",
-        "different_objects:d",
-        "ranks_of_plain_values:e",
-    )
+def test_other_tensors_and_objects(tmp_path):
+    run(tmp_path, 2, "dtensors:a", "ranks_of_plain_values:b")

@@ -35,7 +35,7 @@ def save(obj: object, folder: str, asynchronous: bool) -> background.PendingSave
     except BaseException:
         target.release()
         raise
-    if not asynchronous:
+    if not asynchronous or job.failure is not None:
         job.run()
         return None
     return background.start(job.run)
@@ -56,16 +56,15 @@ class _Target:
             raise FileExistsError(
                 f"save: {self.folder!r} is a file; layout='sharded' needs a folder or a new name"
             )
-        is_writer = _processes.get_rank() == 0
-        self._is_new = is_writer and not os.path.isdir(self.folder)
-        os.makedirs(self.folder, exist_ok=True)
         for name in _OTHERS:
             if os.path.lexists(os.path.join(self.folder, name)):
                 raise FileExistsError(
                     f"save: {self.folder!r} has a checkpoint of another layout ({name}); choose another"
                     " folder"
                 )
-        if is_writer:
+        if _processes.get_rank() == 0:
+            self._is_new = not os.path.isdir(self.folder)
+            os.makedirs(self.folder, exist_ok=True)
             self._unlock = atomic.lock_folder(self.folder)
 
     def release(self) -> None:
