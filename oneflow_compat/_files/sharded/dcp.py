@@ -142,7 +142,7 @@ class DcpFolder:
     def _items_of(self, storage: dict[Any, Any]) -> dict[Any, tuple[int, int, int]]:
         """Return {(name, offsets): (file, offset, length)} of the items, which must not overlap."""
         items: dict[Any, tuple[int, int, int]] = {}
-        numbers: dict[str, int] = {}
+        indices: dict[str, int] = {}
         for key, info in storage.items():
             if type(key) is not tuple or len(key) != 2 or type(info) is not dict:
                 raise CheckpointError(f"altered: the item {shown(key)} is {shown(info)}")
@@ -159,34 +159,34 @@ class DcpFolder:
                     f"the item {shown(key)} is stored with {shown(info['transform_descriptors'])}; only items"
                     " without transforms are read"
                 )
-            items[key] = numbers.setdefault(name, len(numbers)), offset, length
-        self._file_names = list(numbers)
+            items[key] = indices.setdefault(name, len(indices)), offset, length
+        self._file_names = list(indices)
         self._check_ranges(items)
         return items
 
     def _check_ranges(self, items: dict[Any, tuple[int, int, int]]) -> None:
         end, file = 0, -1
-        for number, offset, length in sorted(items.values()):
-            if number != file:
-                file, end = number, 0
-                handle = self._open(number)
+        for file_index, offset, length in sorted(items.values()):
+            if file_index != file:
+                file, end = file_index, 0
+                handle = self._open(file_index)
                 size = os.fstat(handle.fileno()).st_size
                 handle.close()
             if offset < end or offset + length > size:
                 raise CheckpointError(
                     f"altered: its items are bytes {shown(offset)}..{shown(offset + length)} of"
-                    f" {shown(self._file_names[number])}, which has {size} bytes; those before end at"
+                    f" {shown(self._file_names[file_index])}, which has {size} bytes; those before end at"
                     f" {shown(end)}"
                 )
             end = offset + length
 
-    def _open(self, number: int) -> IO[bytes]:
-        return layout.open_inside(self._root, os.path.join(self._folder, self._file_names[number]))
+    def _open(self, file_index: int) -> IO[bytes]:
+        return layout.open_inside(self._root, os.path.join(self._folder, self._file_names[file_index]))
 
-    def _load(self, number: int, offset: int, length: int) -> Any:
+    def _load(self, file_index: int, offset: int, length: int) -> Any:
         """Return the object in an item."""
-        name = os.path.join(self._folder, self._file_names[number])
-        with named_errors(name), self._open(number) as file:
+        name = os.path.join(self._folder, self._file_names[file_index])
+        with named_errors(name), self._open(file_index) as file:
             return torch_file.load_zip(_Slice(file, offset, length), length)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------- the object

@@ -47,11 +47,11 @@ class ShardedFolder:
         self._names_and_sizes = read.files
         self._files: dict[int, ShardFile] = {}
 
-    def _file(self, number: int) -> ShardFile:
-        if number not in self._files:
+    def _file(self, file_index: int) -> ShardFile:
+        if file_index not in self._files:
             if len(self._files) >= _OPEN:
                 self._files.pop(next(iter(self._files))).file.close()
-            name, size = self._names_and_sizes[number]
+            name, size = self._names_and_sizes[file_index]
             path = os.path.join(self._folder, name)
             with named_errors(path):
                 file = self._stack.enter_context(layout.open_inside(self._root, path))
@@ -60,8 +60,8 @@ class ShardedFolder:
                     raise CheckpointError(
                         f"truncated or altered: it has {actual} bytes, the index says {shown(size)}"
                     )
-                self._files[number] = ShardFile(file, path, size)
-        return self._files[number]
+                self._files[file_index] = ShardFile(file, path, size)
+        return self._files[file_index]
 
     def check(self, share: int, shares: int, check_crc: bool) -> None:
         """Check every `shares`-th file: that it has the values that the index names, and their checksums."""
@@ -69,9 +69,9 @@ class ShardedFolder:
         for name, entry in self.tensors.items():
             for chunk in entry.chunks:
                 of_file.setdefault(chunk.file, []).append((name, chunk))
-        for number in range(share, len(self._names_and_sizes), shares):
-            file = self._file(number)
-            for name, chunk in of_file.get(number, ()):
+        for file_index in range(share, len(self._names_and_sizes), shares):
+            file = self._file(file_index)
+            for name, chunk in of_file.get(file_index, ()):
                 entry = self.tensors[name]
                 key = chunk_key(name, entry.shape, chunk.box)
                 file.check(key, entry.dtype, chunk.box.sizes)

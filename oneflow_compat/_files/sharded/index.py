@@ -96,8 +96,8 @@ def dumps(index: Index) -> bytes:
         "tensors": {name: _entry_to_json(entry) for name, entry in index.tensors.items()},
         "object": index.tree,
     }
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    data = with_checksum(text.encode())
+    encoded = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    data = with_checksum(encoded.encode())
     if len(data) > LIMIT:
         raise ValueError(
             f"layout='sharded': the index of this object has {len(data)} bytes; at most {LIMIT} are possible."

@@ -283,8 +283,8 @@ def _tensors(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Tensor]]
         for key, item in value.items():
             yield from _tensors(item, (*path, key))
     elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from _tensors(item, (*path, number))
+        for position, item in enumerate(value):
+            yield from _tensors(item, (*path, position))
 
 
 def _text(path: Path) -> Path:

@@ -64,10 +64,10 @@ class Describer:
     def describe(self, obj: Any) -> Description:
         """Return the description of an object. TypeError or NotImplementedError for what cannot be saved."""
         tree = Encoder(self._add).encode(obj)
-        for number, base in _views(self.tensors).items():
-            tensor, own = self.tensors[number], self._described[number]
+        for index, base in _views(self.tensors).items():
+            tensor, own = self.tensors[index], self._described[index]
             offset = _extent(tensor)[0] - _extent(self.tensors[base])[0]
-            self._described[number] = Described(
+            self._described[index] = Described(
                 own.name, own.dtype, own.shape, base=base, offset=offset, strides=tuple(tensor.stride())
             )
         if self._several:
@@ -138,29 +138,29 @@ def _identity(tensor: torch.Tensor) -> Any:
 def _views(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
     """Return {number: number of its base} of the local tensors that view a part of another one."""
     by_storage: dict[Any, list[int]] = {}
-    for number, tensor in enumerate(tensors):
+    for index, tensor in enumerate(tensors):
         if spread_of(tensor) is None and tensor.numel() and not tensor.is_conj() and not tensor.is_neg():
             key = tensor.device, tensor.dtype, tensor.untyped_storage().data_ptr()
-            by_storage.setdefault(key, []).append(number)
+            by_storage.setdefault(key, []).append(index)
     bases = {}
-    for numbers in by_storage.values():
-        contiguous = [n for n in numbers if tensors[n].is_contiguous()]
-        if len(numbers) == 1 or not contiguous:
+    for indices in by_storage.values():
+        contiguous = [n for n in indices if tensors[n].is_contiguous()]
+        if len(indices) == 1 or not contiguous:
             continue
         base = max(contiguous, key=lambda n: tensors[n].numel())
         begin, _ = _extent(tensors[base])
-        for number in numbers:
-            first, last = _extent(tensors[number])
-            is_inside = first >= begin and last < begin + tensors[base].numel()
-            if number != base and is_inside and tensors[number].numel() <= tensors[base].numel():
-                bases[number] = base
+        for index in indices:
+            view_begin, view_last = _extent(tensors[index])
+            is_inside = view_begin >= begin and view_last < begin + tensors[base].numel()
+            if index != base and is_inside and tensors[index].numel() <= tensors[base].numel():
+                bases[index] = base
     return bases
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first and the last element of the storage that a tensor shows."""
-    first = int(tensor.storage_offset())
-    return first, first + sum((int(n) - 1) * int(s) for n, s in zip(tensor.shape, tensor.stride()))
+    begin = int(tensor.storage_offset())
+    return begin, begin + sum((int(n) - 1) * int(s) for n, s in zip(tensor.shape, tensor.stride()))
 
 
 # --------------------------------------------------------------------------- what all ranks save
@@ -172,7 +172,7 @@ class Assignment:
     box: Box
     key: str
     writer: int
-    numbers: dict[int, int]  # the ranks that have the chunk -> the tensor's number on the rank
+    indices: dict[int, int]  # the ranks that have the chunk -> the tensor's number on the rank
 
 
 @dataclass
@@ -216,8 +216,8 @@ def make(descriptions: Sequence[Description]) -> Plan:
             names = naming.names_of(description, rank, plan.tensors)
             tree = _renamed(description.tree, names)
         trees.append(tree)
-        for number, (name, own) in enumerate(zip(names, description.tensors)):
-            _add_holders(holders, name, own, rank, number)
+        for index, (name, own) in enumerate(zip(names, description.tensors)):
+            _add_holders(holders, name, own, rank, index)
     plan.tree = _merged(trees)
     plan.chunks = _assigned(holders, plan.tensors, len(descriptions))
     return plan
@@ -229,14 +229,15 @@ def _check_global(descriptions: Sequence[Description]) -> None:
     for rank, tensors in enumerate(of_ranks):
         if tensors == of_ranks[0]:
             continue
-        at = next(
+        position = next(
             (i for i, (a, b) in enumerate(zip(tensors, of_ranks[0])) if a != b),
             min(len(tensors), len(of_ranks[0])),
         )
-        own, first = (_about(each[at]) if at < len(each) else "none" for each in (tensors, of_ranks[0]))
+        expected = _about(of_ranks[0][position]) if position < len(of_ranks[0]) else "none"
+        actual = _about(tensors[position]) if position < len(tensors) else "none"
         raise RuntimeError(
-            f"save: the ranks save different objects: global tensor number {at} is {first} on rank 0, and"
-            f" {own} on rank {rank}. Every rank has to save the same global tensors"
+            f"save: the ranks save different objects: global tensor number {position} is {expected} on rank"
+            f" 0, and {actual} on rank {rank}. Every rank has to save the same global tensors"
         )
 
 
@@ -257,24 +258,24 @@ class _Naming:
         A local tensor whose values differ from those of earlier ranks gets the number of its rank.
         """
         names = [""] * len(description.tensors)
-        numbers = sorted(range(len(names)), key=lambda n: description.tensors[n].base is not None)
-        for number in numbers:  # views after their bases
-            own = description.tensors[number]
+        indices = sorted(range(len(names)), key=lambda n: description.tensors[n].base is not None)
+        for index in indices:  # views after their bases
+            own = description.tensors[index]
             view = None if own.base is None else View(names[own.base], own.offset, own.strides)
             value = own.dtype, own.shape, own.digest, own.placement, own.nd_sbp, view
             alike = self._values.setdefault(own.name, [])
-            name = next((name for name, known in alike if known == value), "")
+            name = next((name for name, recorded in alike if recorded == value), "")
             if not name:
                 name = f"{own.name}@{rank}" if alike else own.name
                 alike.append((name, value))
                 entries[name] = TensorEntry(own.dtype, own.shape, (), own.spread, view)
-            names[number] = name
+            names[index] = name
         self.of_first = self.of_first or names
         return names
 
 
 def _add_holders(
-    holders: dict[tuple[str, Box], dict[int, int]], name: str, own: Described, rank: int, number: int
+    holders: dict[tuple[str, Box], dict[int, int]], name: str, own: Described, rank: int, index: int
 ) -> None:
     """Record the rank as one that has a chunk of a tensor. A view has no chunks."""
     if own.base is not None:
@@ -283,7 +284,7 @@ def _add_holders(
     if own.spread is not None:
         box = own.spread.box_of(own.shape, rank)
     if box is not None and box.count:
-        holders.setdefault((name, box), {})[rank] = number
+        holders.setdefault((name, box), {})[rank] = index
 
 
 def _assigned(
@@ -297,8 +298,8 @@ def _assigned(
         writers[item] = min(holders[item], key=lambda rank: (load[rank], rank))
         load[writers[item]] += size(item)
     return [
-        Assignment(name, box, chunk_key(name, entries[name].shape, box), writers[name, box], number)
-        for (name, box), number in holders.items()
+        Assignment(name, box, chunk_key(name, entries[name].shape, box), writers[name, box], index)
+        for (name, box), index in holders.items()
     ]
 
 
@@ -313,33 +314,37 @@ def _renamed(tree: Any, names: Sequence[str]) -> Any:
 
 def _merged(trees: Sequence[Any]) -> Any:
     """Return one tree of the ranks' trees. Where they differ, it holds the values of all ranks."""
-    first = trees[0]
-    if all(tree is first or _is_same(tree, first) for tree in trees):
-        return first
-    if all(type(tree) is list and len(tree) == len(first) for tree in trees) and type(first) is list:
+    if all(_is_same(tree, trees[0]) for tree in trees):
+        return trees[0]
+    types = {type(tree) for tree in trees}
+    if types == {list} and len(set(map(len, trees))) == 1:
         return [_merged(items) for items in zip(*trees)]
-    is_container = type(first) is dict and next(iter(first)) in {"tuple", *MAPPINGS}
-    if is_container and all(type(tree) is dict and list(tree) == list(first) for tree in trees):
-        return _merged_containers(trees)
-    return {"ranks": list(trees)}
+    return _merged_objects(trees) if types == {dict} else {"ranks": list(trees)}
 
 
-def _merged_containers(trees: Sequence[dict[str, Any]]) -> Any:
-    """Merge tuples or dicts item by item, if all ranks have the same number of items or the same keys."""
-    kind, *others = trees[0]
-    contents = [tree[kind] for tree in trees]
-    if kind == "tuple" and len({len(content) for content in contents}) == 1:
-        return {kind: _merged(contents)}
-    keys = [[pair[0] for pair in content] for content in contents] if kind in MAPPINGS else []
-    rest = [{k: tree[k] for k in others} for tree in trees]
-    if (
-        not keys
-        or not all(_is_same(own, keys[0]) for own in keys)
-        or not all(_is_same(r, rest[0]) for r in rest)
-    ):
+def _merged_objects(trees: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Merge tuples of one length, and dicts with the same keys, item by item."""
+    example, type_name = trees[0], next(iter(trees[0]))
+    if len({tuple(tree) for tree in trees}) > 1:
+        return {"ranks": list(trees)}
+    contents = [tree[type_name] for tree in trees]
+    if type_name == "tuple" and len(set(map(len, contents))) == 1:
+        return {"tuple": _merged(contents)}
+    if type_name not in MAPPINGS or not _have_same_keys(trees, type_name):
         return {"ranks": list(trees)}
     values = zip(*[[pair[1] for pair in content] for content in contents])
-    return {kind: [[key, _merged(of_key)] for key, of_key in zip(keys[0], values)], **rest[0]}
+    pairs = [[pair[0], _merged(of_key)] for pair, of_key in zip(contents[0], values)]
+    return {**example, type_name: pairs}
+
+
+def _have_same_keys(trees: Sequence[dict[str, Any]], type_name: str) -> bool:
+    """Whether dicts differ in their values only."""
+
+    def facts(tree: dict[str, Any]) -> list[Any]:
+        rest = [content for key, content in tree.items() if key != type_name]
+        return [[pair[0] for pair in tree[type_name]], rest]
+
+    return all(_is_same(facts(tree), facts(trees[0])) for tree in trees)
 
 
 def _is_same_object(a: Description, b: Description) -> bool:
@@ -348,8 +353,8 @@ def _is_same_object(a: Description, b: Description) -> bool:
 
 def _is_same(a: Any, b: Any) -> bool:
     """Whether two trees are equal, with 1, 1.0 and True as different values, and -0.0 and 0.0, too."""
-    if type(a) is not type(b):
-        return False
+    if a is b or type(a) is not type(b):
+        return a is b
     if type(a) is list:
         return len(a) == len(b) and all(map(_is_same, a, b))
     if type(a) is dict:

@@ -103,7 +103,7 @@ def _parts_of_rank(agreed: Plan, rank: int, tensors: list[Any]) -> list[Part]:
     """Return what this rank writes, in the order of its file."""
     parts = []
     for chunk in agreed.of_rank(rank):
-        values = local_values(tensors[chunk.numbers[rank]])
+        values = local_values(tensors[chunk.indices[rank]])
         if tuple(values.shape) != chunk.box.sizes:
             raise RuntimeError(
                 f"save: this rank's shard of {chunk.name} has the shape {tuple(values.shape)}; its placement"

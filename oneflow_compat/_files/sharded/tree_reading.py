@@ -49,23 +49,23 @@ class Decoder:
             return [self.decode(item, (*path, i)) for i, item in enumerate(tree)]
         if type(tree) is not dict or not tree:
             raise _damaged(tree)
-        kind, content = next(iter(tree.items()))
-        if kind == "ranks":
+        type_name, content = next(iter(tree.items()))
+        if type_name == "ranks":
             self._differs += 1
             value = self.decode(self._of_rank(tree, path), path)
             self._differs -= 1
             return value
-        if kind in LEAVES:
-            return self._leaf(kind, tree, path)
-        if kind in MAPPINGS:
-            return self._mapping(kind, tree, path)
+        if type_name in LEAVES:
+            return self._leaf(type_name, tree, path)
+        if type_name in MAPPINGS:
+            return self._mapping(type_name, tree, path)
         if len(tree) != 1:
             raise _damaged(tree)
-        if kind in SEQUENCES:
-            return self._sequence(kind, content, path)
-        if kind not in _DECODERS:
-            raise CheckpointError(f"altered, or of a newer version: a value of the type {shown(kind)}")
-        return _DECODERS[kind](content)
+        if type_name in SEQUENCES:
+            return self._sequence(type_name, content, path)
+        if type_name not in _DECODERS:
+            raise CheckpointError(f"altered, or of a newer version: a value of the type {shown(type_name)}")
+        return _DECODERS[type_name](content)
 
     def _of_rank(self, tree: Any, path: Path) -> Any:
         values = tree["ranks"]
@@ -83,15 +83,15 @@ class Decoder:
             raise _damaged(value)
         return value
 
-    def _leaf(self, kind: str, tree: Any, path: Path) -> Any:
-        name = tree[kind]
-        flags = {k: v for k, v in tree.items() if k != kind}
-        is_known = kind == "tensor" and flags.keys() <= {"parameter", "requires_grad"} or not flags
+    def _leaf(self, type_name: str, tree: Any, path: Path) -> Any:
+        name = tree[type_name]
+        flags = {k: v for k, v in tree.items() if k != type_name}
+        is_known = type_name == "tensor" and flags.keys() <= {"parameter", "requires_grad"} or not flags
         if type(name) is not str or not is_known or any(v is not True for v in flags.values()):
             raise _damaged(tree)
-        tensor = self._tensor_of(name, path, kind != "tensor" or self._differs > 0)
-        if kind != "tensor":
-            return _array(tensor, kind)
+        tensor = self._tensor_of(name, path, type_name != "tensor" or self._differs > 0)
+        if type_name != "tensor":
+            return _array(tensor, type_name)
         if id(tensor) in self._targets or not flags:
             return tensor
         key = (id(tensor), *flags)
@@ -99,12 +99,12 @@ class Decoder:
             self._leaves[key] = _with_flags(tensor, flags)
         return self._leaves[key]
 
-    def _mapping(self, kind: str, tree: Any, path: Path) -> Any:
-        content = tree[kind]
-        allowed = {kind, "metadata"} if kind == "OrderedDict" else {kind}
+    def _mapping(self, type_name: str, tree: Any, path: Path) -> Any:
+        content = tree[type_name]
+        allowed = {type_name, "metadata"} if type_name == "OrderedDict" else {type_name}
         if type(content) is not list or not tree.keys() <= allowed:
             raise _damaged(tree)
-        out: Any = MAPPINGS[kind]()
+        out: Any = MAPPINGS[type_name]()
         for pair in content:
             if type(pair) is not list or len(pair) != 2:
                 raise _damaged(pair)
@@ -117,14 +117,14 @@ class Decoder:
             out._metadata = self.decode(tree["metadata"], (*path, "_metadata"))
         return out
 
-    def _sequence(self, kind: str, content: Any, path: Path) -> Any:
+    def _sequence(self, type_name: str, content: Any, path: Path) -> Any:
         if type(content) is not list:
             raise _damaged(content)
         items = [self.decode(item, (*path, i)) for i, item in enumerate(content)]
-        if kind != "tuple":
+        if type_name != "tuple":
             for item in items:
                 self._budget.check_key(item)
-        return SEQUENCES[kind](items)
+        return SEQUENCES[type_name](items)
 
 
 def _with_flags(tensor: torch.Tensor, flags: dict[str, Any]) -> torch.Tensor:
@@ -140,11 +140,11 @@ def _damaged(tree: object) -> CheckpointError:
     return CheckpointError(f"altered, or of a newer version: {shown(tree)} is no value of the object")
 
 
-def _array(tensor: torch.Tensor, kind: str) -> Any:
+def _array(tensor: torch.Tensor, type_name: str) -> Any:
     if tensor.dtype not in _NUMPY:
         raise CheckpointError(f"altered: a NumPy value of {tensor.dtype}")
     array = tensor.numpy()
-    return array if kind == "array" else array[()]
+    return array if type_name == "array" else array[()]
 
 
 _NUMPY = {
