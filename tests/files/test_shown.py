@@ -97,6 +97,7 @@ PRINTED = {
     dtypes.name_of(dtype)
     end
     entry.dtype
+    index.LIMIT
     error
     error.strerror
     expected

@@ -40,7 +40,9 @@ class ShardedFolder:
         path = os.path.join(folder, index.INDEX)
         with named_errors(path), layout.open_inside(root, path) as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read(min(size, index.LIMIT + 1))
+            if size > index.LIMIT:
+                raise CheckpointError(f"it has {size} bytes; an index has at most {index.LIMIT}")
+            data = file.read(size)
             read = index.read(data, check_crc)
         self.tensors, self.tree, self.ranks, self.size = read.tensors, read.tree, read.ranks, read.size
         self.digest = zlib.crc32(data)

@@ -150,8 +150,6 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def read(data: bytes, check_crc: bool = True) -> Index:
     """Return the index in the bytes of a file."""
-    if len(data) > LIMIT:
-        raise CheckpointError(f"it has more than {LIMIT} bytes, which no index has")
     if check_crc and data[:_PREFIX] != with_checksum(b"{" + data[_PREFIX:])[:_PREFIX]:
         raise CheckpointError("truncated or altered: its CRC-32 differs from the one at its beginning")
     content = parse_json(data)
