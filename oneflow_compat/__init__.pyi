@@ -808,12 +808,13 @@ def linspace(start: Any, end: Any, steps: Any, dtype: torch.dtype | None = None,
     """torch.linspace; `placement` and `sbp`, both or neither, make a global tensor. torch's other keywords (out, layout, pin_memory, ...) are accepted."""
     ...
 
-def load(path: Any = None, global_src_rank: _int | None = None, map_location: Any = None, *, support_pytorch_format: _bool = True, f: Any = None, pickle_module: Any = None, weights_only: _bool | None = None, mmap: _bool | None = None, check_crc: _bool = True, **pickle_load_args: Any) -> Any:
+def load(path: Any = None, global_src_rank: _int | None = None, map_location: Any = None, *, support_pytorch_format: _bool = True, f: Any = None, pickle_module: Any = None, weights_only: _bool | None = None, mmap: _bool | None = None, check_crc: _bool = True, into: Any = None, **pickle_load_args: Any) -> Any:
     """Load an object that OneFlow, torch or safetensors saved. The format is detected from the content.
 
     Supported are OneFlow's folders (older folders of named variables give a dict), OneFlow's single-file
-    pickles (also of one Tensor, Parameter or Module), torch's files of any version, and safetensors. `path`
-    is a path or a binary file; `f` is another name for it.
+    pickles (also of one Tensor, Parameter or Module), torch's files of any version, safetensors, sharded
+    folders, and the folders of torch.distributed.checkpoint. `path` is a path or a binary file; `f` is
+    another name for it.
 
     Safe by default: only tensors, containers, numpy values and the layers of torch.nn are constructed.
     Other classes are refused with pickle.UnpicklingError. weights_only=False loads any class that the file
@@ -823,10 +824,16 @@ def load(path: Any = None, global_src_rank: _int | None = None, map_location: An
     map_location: device, "cpu", oneflow.placement (tensors become global), dict or callable as in
     torch. global_src_rank: this rank reads, and the tensors become global tensors on it.
     support_pytorch_format=False refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch
-    file (mmap skips it too). Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names the
-    file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
+    file or a sharded folder (mmap skips those of a file too). Parameters are loaded as Parameters.
+    CheckpointError (a RuntimeError) names the file that is truncated or altered. A call in torch's form,
+    load(f, map_location), is accepted.
 
-    TypeError for a `global_src_rank` that is neither a rank nor a map_location.
+    A sharded folder gives several ranks global tensors with the SBP of the save, and one process full
+    ordinary tensors. Every rank makes the call, and reads its shards. into: a state dict whose tensors are
+    filled in place, on any placement and with any SBP. Nothing is changed unless all shapes and dtypes fit.
+
+    TypeError for a `global_src_rank` that is neither a rank nor a map_location. ValueError for tensors of
+    `into` that do not fit.
     """
     ...
 
@@ -1106,7 +1113,7 @@ def roi_align(x: Tensor, rois: Tensor, spatial_scale: _float, pooled_h: _int, po
     """
     ...
 
-def save(obj: Any, path_or_buffer: Any = None, global_dst_rank: _int | None = None, save_as_external_data: _bool | _int = False, *, f: Any = None, path: Any = None, layout: Literal['zip', 'folder'] | str | None = None, pickle_module: Any = None, pickle_protocol: _int | None = None, _use_new_zipfile_serialization: _bool = True, _disable_byteorder_record: _bool = False, consistent_dst_rank: _int | None = None) -> None:
+def save(obj: Any, path_or_buffer: Any = None, global_dst_rank: _int | None = None, save_as_external_data: _bool | _int = False, *, f: Any = None, path: Any = None, layout: Literal['zip', 'folder', 'sharded'] | str | None = None, asynchronous: _bool = False, pickle_module: Any = None, pickle_protocol: _int | None = None, _use_new_zipfile_serialization: _bool = True, _disable_byteorder_record: _bool = False, consistent_dst_rank: _int | None = None) -> None:
     """Save an object. The old checkpoint is replaced when the new one is complete.
 
     The layouts are:
@@ -1116,14 +1123,22 @@ def save(obj: Any, path_or_buffer: Any = None, global_dst_rank: _int | None = No
     - OneFlow's folder layout with save_as_external_data=True (layout="folder"), or if the path is an existing
       folder or ends with "/". OneFlow 0.7 to 1.0 opens it without torch;
     - with layout="pickle", OneFlow 1.0's single file: one pickle with the tensors as numpy arrays.
-      pickle.load opens it if OneFlow 0.9 is imported.
+      pickle.load opens it if OneFlow 0.9 is imported;
+    - with layout="sharded", a folder of safetensors files and an index, without a pickle. Every rank writes
+      its shards of global tensors, and any number of ranks loads them. The object holds tensors, plain
+      values, dicts, lists and tuples.
 
     path_or_buffer: str, path or binary file (not for the folder layout); `f` and `path` are other names for
     it. Missing parent folders are created. global_dst_rank: only this rank writes (old name:
     consistent_dst_rank). Calls in torch's form are accepted: save(obj, f, pickle_module, pickle_protocol).
     OneFlow's formats keep values, shapes, dtypes and whether a tensor is a Parameter. torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse sparse and
-    quantized tensors (NotImplementedError).
+    quantized tensors (NotImplementedError). The sharded folder keeps requires_grad and shared values, and
+    refuses sparse and quantized tensors, too.
+
+    asynchronous=True, with layout="sharded": copy the values, write them in a thread, and return an object
+    with `wait()`, which raises the error of the save, and `done()`. The next save and the exit of the process
+    wait for it.
 
     TypeError for both spellings of `global_dst_rank`.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pickle
@@ -19,6 +20,8 @@ from .._file_safety.opening import open_regular
 from .._file_safety.shown import shown
 from . import layout, modules, pickles, safetensors
 from .map_location import is_placement, map_tensors
+from .sharded import dcp, loading
+from .sharded.folder import is_sharded, open_folder
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class LoadOptions:
     to_device: Callable[[torch.Tensor], torch.Tensor] | None  # moves one tensor by map_location
     reads_torch_files: bool
     arguments: dict[str, Any]  # arguments of torch.load, and check_crc, that the caller passed
+    into: Any = None  # tensors of the caller to read into
+    is_alone: bool = False  # whether this rank reads without the others
 
     @property
     def is_safe(self) -> bool:
@@ -64,6 +69,10 @@ def read_source(source: str | os.PathLike[str] | IO[bytes], options: LoadOptions
 
 
 def _read_folder(source: Any, options: Any) -> Any:
+    sharded = _sharded_source(source, options)
+    if sharded is not None:
+        return _read_sharded(sharded, source, options)
+    _refuse_into(options, source)
     pickled = os.path.join(source, layout.PICKLE)
     if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
         from ..nn.graph.storage.deploy import load_graph  # import cost: only a saved graph needs the engine
@@ -78,6 +87,39 @@ def _read_folder(source: Any, options: Any) -> Any:
         return _unpickled(file, size_of(file), pickled, read, options)
 
 
+def _sharded_source(folder: str, options: LoadOptions) -> Callable[[], Any] | None:
+    """Return the function that opens a sharded checkpoint, or None for a folder of another layout."""
+    root, check_crc = folder if options.is_safe else None, options.arguments.get("check_crc", True)
+    if is_sharded(folder):
+        return functools.partial(open_folder, folder, root, check_crc)
+    if dcp.is_dcp(folder):
+        return functools.partial(dcp.open_folder, folder, root, check_crc)
+    return None
+
+
+def _read_sharded(open_source: Callable[[], Any], folder: str, options: LoadOptions) -> Any:
+    placement = options.map_location if is_placement(options.map_location) else None
+    is_plain = options.is_alone or options.map_location is not None and placement is None
+    if is_plain and options.into is not None:
+        raise ValueError(
+            "load: into= gives the devices of the tensors; leave map_location and global_src_rank out"
+        )
+    check_crc = options.arguments.get("check_crc", True)
+    request = loading.Request(options.into, placement, is_plain, check_crc)
+    obj = loading.load(open_source, folder, request)
+    if options.to_device is None or request.is_collective:
+        return obj
+    return map_tensors(obj, options.to_device)
+
+
+def _refuse_into(options: LoadOptions, source: object) -> None:
+    if options.into is not None:
+        raise ValueError(
+            f"load: into= needs a folder that was saved with layout='sharded' or by"
+            f" torch.distributed.checkpoint; {source} is another file or folder. Use load_state_dict()"
+        )
+
+
 def _unpickled(file: IO[bytes], size: int, name: Any, read: Any, options: LoadOptions) -> Any:
     return pickles.load(
         file, size, name, read, options.to_device, safe=options.is_safe, layers=options.builds_layers
@@ -86,6 +128,7 @@ def _unpickled(file: IO[bytes], size: int, name: Any, read: Any, options: LoadOp
 
 def _read_file(file: Any, name: Any, options: Any) -> Any:
     """Return the object in a file, whose format is detected from its first bytes."""
+    _refuse_into(options, name)
     size = size_of(file)
     if size == 0:
         raise CheckpointError.of(name, "the file is empty")

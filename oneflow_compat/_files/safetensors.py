@@ -6,6 +6,7 @@ accept the same files.
 
 import json
 import struct
+from dataclasses import dataclass
 from typing import IO, Any
 
 import torch
@@ -14,9 +15,9 @@ from .._file_safety.errors import CheckpointError
 from .._file_safety.shown import reason, shown
 from .._file_safety.torch_file import fill
 
-_HEADER_LIMIT = 100_000_000
+HEADER_LIMIT = 100_000_000
 _LISTS = 1000  # that any header may have
-_DTYPES = {
+DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
@@ -40,33 +41,53 @@ _DTYPES = {
 _ENTRY = {"dtype", "shape", "data_offsets"}
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A tensor in a safetensors file. `begin` and `end` are bytes behind the header."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
 def read(file: IO[bytes], size: int) -> dict[str, torch.Tensor]:
     """Return {name: tensor} of a safetensors file of `size` bytes."""
+    _, entries = read_header(file, size)
+    return {entry.name: _tensor(file, entry) for entry in entries}
+
+
+def read_header(file: IO[bytes], size: int) -> tuple[int, list[Entry]]:
+    """Return the position of the first value, and the tensors in the order of their values."""
+    if size < 8:
+        raise CheckpointError(f"truncated: {size} bytes")
     length = struct.unpack("<Q", file.read(8))[0]
-    if length > min(_HEADER_LIMIT, size - 8):
+    if length > min(HEADER_LIMIT, size - 8):
         raise CheckpointError(
-            f"truncated or altered: its header has {length} bytes; at most {min(_HEADER_LIMIT, size - 8)} are"
+            f"truncated or altered: its header has {length} bytes; at most {min(HEADER_LIMIT, size - 8)} are"
             " possible"
         )
     header = _parse(file.read(length))
     metadata = header.pop("__metadata__", {})
     if type(metadata) is not dict or any(type(v) is not str for v in metadata.values()):
         raise CheckpointError("altered: __metadata__ is no dict of strings")
-    entries = sorted((_entry(name, entry) for name, entry in header.items()), key=lambda e: e[3])
+    entries = sorted((_entry(name, entry) for name, entry in header.items()), key=lambda e: (e.begin, e.end))
     at = 0
-    for name, _, _, (begin, end), _ in entries:
+    for entry in entries:
+        begin = entry.begin
         if begin != at:
             raise CheckpointError(
-                f"altered: the values of {shown(name)} begin at byte {begin}, those before end at {at};"
+                f"altered: the values of {shown(entry.name)} begin at byte {begin}, those before end at {at};"
                 " ranges may"
                 " not overlap or leave gaps"
             )
-        at = end
+        at = entry.end
     if at != size - 8 - length:
         raise CheckpointError(
             f"truncated or altered: the header describes {at} bytes of values; found {size - 8 - length}"
         )
-    return {name: _tensor(file, dtype, shape, begin, end) for name, dtype, shape, (begin, end), _ in entries}
+    return 8 + length, entries
 
 
 def _parse(body: bytes) -> dict[str, Any]:
@@ -106,10 +127,10 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _entry(name: Any, entry: Any) -> tuple[Any, ...]:
-    """Return (name, dtype, shape, (begin, end), elements) of one tensor."""
+def _entry(name: str, entry: Any) -> Entry:
+    """Return the entry of one tensor."""
     has_keys = type(entry) is dict and entry.keys() == _ENTRY
-    if not has_keys or type(entry["dtype"]) is not str or entry["dtype"] not in _DTYPES:
+    if not has_keys or type(entry["dtype"]) is not str or entry["dtype"] not in DTYPES:
         raise CheckpointError(
             f"altered, or of a newer version: the entry {shown(name)} of the header is {shown(entry)}"
         )
@@ -120,7 +141,7 @@ def _entry(name: Any, entry: Any) -> tuple[Any, ...]:
             f"altered: the entry {shown(name)} of the header has shape {shown(shape)} and bytes"
             f" {shown(offsets)}"
         )
-    dtype, count = _DTYPES[entry["dtype"]], 1
+    dtype, count = DTYPES[entry["dtype"]], 1
     for d in shape:
         count *= d
         if count >= 1 << 62:
@@ -130,13 +151,13 @@ def _entry(name: Any, entry: Any) -> tuple[Any, ...]:
             f"altered: {shown(name)} is {shown(shape)} of {shown(entry['dtype'])}, but its values are bytes"
             f" {shown(offsets[0])}..{shown(offsets[1])}"
         )
-    return name, dtype, shape, tuple(offsets), count
+    return Entry(name, dtype, tuple(shape), *offsets)
 
 
-def _tensor(file: Any, dtype: Any, shape: Any, begin: int, end: int) -> torch.Tensor:
+def _tensor(file: IO[bytes], entry: Entry) -> torch.Tensor:
     """Return the next tensor of the file, in a fresh buffer."""
-    if begin == end:
-        return torch.empty(shape, dtype=dtype)
-    values = bytearray(end - begin)
+    if entry.begin == entry.end:
+        return torch.empty(entry.shape, dtype=entry.dtype)
+    values = bytearray(entry.end - entry.begin)
     fill(file, memoryview(values))
-    return torch.frombuffer(values, dtype=dtype).reshape(shape)
+    return torch.frombuffer(values, dtype=entry.dtype).reshape(entry.shape)

@@ -25,10 +25,12 @@ from .._global.gathering import gathered
 from . import layout, modules, pickles
 from .map_location import is_placement, mover, spread
 from .reading import LoadOptions, is_path, read_source
+from .sharded import saving
+from .sharded.folder import is_sharded
 
 __all__ = ["save", "load", "CheckpointError"]
 
-_LAYOUTS = ("torch", "folder", "pickle")
+_LAYOUTS = ("torch", "folder", "pickle", "sharded")
 
 
 def save(
@@ -39,7 +41,8 @@ def save(
     *,
     f: str | os.PathLike[str] | IO[bytes] | None = None,
     path: str | os.PathLike[str] | IO[bytes] | None = None,
-    layout: Literal["zip", "folder"] | str | None = None,
+    layout: Literal["zip", "folder", "sharded"] | str | None = None,
+    asynchronous: bool = False,
     pickle_module: Any = None,
     pickle_protocol: int | None = None,
     _use_new_zipfile_serialization: bool = True,
@@ -55,14 +58,22 @@ def save(
     - OneFlow's folder layout with save_as_external_data=True (layout="folder"), or if the path is an existing
       folder or ends with "/". OneFlow 0.7 to 1.0 opens it without torch;
     - with layout="pickle", OneFlow 1.0's single file: one pickle with the tensors as numpy arrays.
-      pickle.load opens it if OneFlow 0.9 is imported.
+      pickle.load opens it if OneFlow 0.9 is imported;
+    - with layout="sharded", a folder of safetensors files and an index, without a pickle. Every rank writes
+      its shards of global tensors, and any number of ranks loads them. The object holds tensors, plain
+      values, dicts, lists and tuples.
 
     path_or_buffer: str, path or binary file (not for the folder layout); `f` and `path` are other names for
     it. Missing parent folders are created. global_dst_rank: only this rank writes (old name:
     consistent_dst_rank). Calls in torch's form are accepted: save(obj, f, pickle_module, pickle_protocol).
     OneFlow's formats keep values, shapes, dtypes and whether a tensor is a Parameter. torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse sparse and
-    quantized tensors (NotImplementedError).
+    quantized tensors (NotImplementedError). The sharded folder keeps requires_grad and shared values, and
+    refuses sparse and quantized tensors, too.
+
+    asynchronous=True, with layout="sharded": copy the values, write them in a thread, and return an object
+    with `wait()`, which raises the error of the save, and `done()`. The next save and the exit of the process
+    wait for it.
 
     TypeError for both spellings of `global_dst_rank`.
     """
@@ -79,6 +90,8 @@ def save(
         global_dst_rank, pickle_module = None, global_dst_rank
     if _is_integer(save_as_external_data):
         save_as_external_data, pickle_protocol = False, int(save_as_external_data)
+    if layout == "sharded" or asynchronous:
+        return _save_sharded(obj, target, global_dst_rank, save_as_external_data, layout, asynchronous)
     own = getattr(type(obj), "__oneflow_save__", None)
     if own is not None:
         return own(obj, target) if _check_rank("global_dst_rank", global_dst_rank) else None
@@ -93,6 +106,29 @@ def save(
     if _processes.get_world_size() == 1:
         return write()
     return gathering.save(obj, write, global_dst_rank, layout)
+
+
+def _save_sharded(
+    obj: Any,
+    target: Any,
+    global_dst_rank: int | None,
+    save_as_external_data: bool | int,
+    layout: Any,
+    asynchronous: bool,
+) -> Any:
+    if layout != "sharded" or save_as_external_data:
+        raise ValueError(
+            f"save: asynchronous=True needs layout='sharded' alone, found layout={layout!r} and"
+            f" save_as_external_data={save_as_external_data!r}"
+        )
+    if global_dst_rank is not None:
+        raise ValueError(
+            f"save: every rank writes with layout='sharded', found global_dst_rank={global_dst_rank!r}; leave"
+            " it out"
+        )
+    if not is_path(target):
+        raise TypeError(f"save: layout='sharded' needs the path of a folder, found {type(target).__name__}")
+    return saving.save(obj, os.fspath(target), asynchronous)
 
 
 def _save(
@@ -138,13 +174,15 @@ def load(
     weights_only: bool | None = None,
     mmap: bool | None = None,
     check_crc: bool = True,
+    into: Any = None,
     **pickle_load_args: Any,
 ) -> Any:
     """Load an object that OneFlow, torch or safetensors saved. The format is detected from the content.
 
     Supported are OneFlow's folders (older folders of named variables give a dict), OneFlow's single-file
-    pickles (also of one Tensor, Parameter or Module), torch's files of any version, and safetensors. `path`
-    is a path or a binary file; `f` is another name for it.
+    pickles (also of one Tensor, Parameter or Module), torch's files of any version, safetensors, sharded
+    folders, and the folders of torch.distributed.checkpoint. `path` is a path or a binary file; `f` is
+    another name for it.
 
     Safe by default: only tensors, containers, numpy values and the layers of torch.nn are constructed.
     Other classes are refused with pickle.UnpicklingError. weights_only=False loads any class that the file
@@ -154,10 +192,16 @@ def load(
     map_location: device, "cpu", oneflow.placement (tensors become global), dict or callable as in
     torch. global_src_rank: this rank reads, and the tensors become global tensors on it.
     support_pytorch_format=False refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch
-    file (mmap skips it too). Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names the
-    file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
+    file or a sharded folder (mmap skips those of a file too). Parameters are loaded as Parameters.
+    CheckpointError (a RuntimeError) names the file that is truncated or altered. A call in torch's form,
+    load(f, map_location), is accepted.
 
-    TypeError for a `global_src_rank` that is neither a rank nor a map_location.
+    A sharded folder gives several ranks global tensors with the SBP of the save, and one process full
+    ordinary tensors. Every rank makes the call, and reads its shards. into: a state dict whose tensors are
+    filled in place, on any placement and with any SBP. Nothing is changed unless all shapes and dtypes fit.
+
+    TypeError for a `global_src_rank` that is neither a rank nor a map_location. ValueError for tensors of
+    `into` that do not fit.
     """
     source = _only_argument("load", path=path, f=f)
     if global_src_rank is not None and not _is_integer(global_src_rank):
@@ -184,7 +228,8 @@ def load(
     arguments = {k: v for k, v in arguments.items() if v is not None}
     if not check_crc:
         arguments["check_crc"] = False
-    options = LoadOptions(map_location, to_device, support_pytorch_format, arguments)
+    is_alone = global_src_rank is not None
+    options = LoadOptions(map_location, to_device, support_pytorch_format, arguments, into, is_alone)
     read = functools.partial(read_source, source, options)
     if global_src_rank is not None:
         return spread(read, global_src_rank, map_location)
@@ -277,6 +322,11 @@ def _save_folder(obj: Any, target: Any) -> None:
         raise TypeError(
             "save: the folder layout (save_as_external_data=True) needs a path, found"
             f" {type(target).__name__}"
+        )
+    if is_sharded(os.fspath(target)):
+        raise FileExistsError(
+            f"save: {os.fspath(target)!r} has a sharded checkpoint; pass layout='sharded', or choose another"
+            " folder"
         )
     if os.path.exists(target) and not os.path.isdir(target):
         raise FileExistsError(

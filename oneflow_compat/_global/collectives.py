@@ -293,7 +293,7 @@ def _received(
         objects: list[Any] = []
         if len({h[0] for h in headers}) > 1 or any(h[2] for h in headers):
             objects = [None] * len(headers)
-            own = str(request), failure and _as_text(failure), request.own_message
+            own = str(request), failure and text_of_error(failure), request.own_message
             dist.all_gather_object(objects, own, group=state.control)
     return headers, objects
 
@@ -304,7 +304,8 @@ def digest_of(string: str) -> int:
     return int.from_bytes(hashlib.blake2b(string.encode(), digest_size=7).digest(), "big")
 
 
-def _as_text(error: BaseException) -> tuple[str, str]:
+def text_of_error(error: BaseException) -> tuple[str, str]:
+    """Return the class and the message of an error, as other ranks get to know it."""
     return f"{type(error).__module__}:{type(error).__qualname__}", str(error)
 
 
@@ -312,17 +313,21 @@ def _raise_failure(request: Request, objects: list[Any]) -> None:
     failing = next((rank for rank, (_, error, _) in enumerate(objects) if error), None)
     if failing is None:
         return
-    name, message = objects[failing][1]
     called = objects[failing][0].partition("(")[0]
+    raise raised_by_all(error_of_rank(called, failing, *objects[failing][1]))
+
+
+def error_of_rank(call: str, rank: int, name: str, message: str) -> Exception:
+    """Return the error that the other ranks raise if one fails, of the same class if possible."""
     class_name, error_class = name.partition(":")[2], _class_of(name)
-    what = f"{called} failed on rank {failing}: "
+    what = f"{call} failed on rank {rank}: "
     try:
         error = error_class(what + message) if error_class else None
     except Exception:
         error = None
-    if not isinstance(error, Exception):
-        error = CollectiveError(f"{what}{class_name}: {message}")
-    raise raised_by_all(error)
+    if isinstance(error, Exception):
+        return error
+    return CollectiveError(f"{what}{class_name}: {message}")
 
 
 def _class_of(name: str) -> type[Exception] | None:

@@ -26,7 +26,7 @@ from .global_dtensor import (
     moved,
     to_local,
 )
-from .mesh import DTYPES, check_world, note, same_random_values, to_torch
+from .mesh import DTYPES, check_world, mesh_of, note, same_random_values, to_torch
 from .placement import placement as Placement
 from .reading import about, full_tensor
 from .rules import operators
@@ -42,6 +42,7 @@ __all__ = [
     "from_local",
     "from_shard",
     "full_tensor",
+    "mesh_of",
     "moved",
     "note",
     "same_random_values",

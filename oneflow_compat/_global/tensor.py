@@ -212,6 +212,11 @@ def make_global(
         return mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, nd_sbp)
 
 
+def make_mesh(placement: Placement) -> None:
+    """Make the process groups of a placement. Every rank makes them, in the same order."""
+    of_several_ranks().mesh_of(placement)
+
+
 def replicated_like(value: torch.Tensor, like: Any) -> torch.Tensor:
     """Return a tensor with the same values on every rank, made global if `like` is."""
     return (

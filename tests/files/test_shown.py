@@ -20,6 +20,10 @@ READERS = [
         for name in ("layout", "modules", "pickles", "reading", "safetensors")
     ),
     *(
+        PACKAGE / "_files" / "sharded" / f"{name}.py"
+        for name in ("dcp", "folder", "index", "loading", "shard_files", "tree_reading")
+    ),
+    *(
         PACKAGE / "_graph" / "saved" / f"{name}.py"
         for name in "dimensions folder graph_json package program_json reader structures tensors".split()
     ),
@@ -33,6 +37,7 @@ PRINTED = {
     line.strip()
     for line in """
     ' and '.join(map(str, READABLE_FORMATS))
+    ' and '.join(tables)
     ', '.join((n for _, n in _FACTORIES))
     ', '.join(CHANNELS)
     ', '.join(INTERPOLATIONS)
@@ -42,20 +47,28 @@ PRINTED = {
     ', '.join(map(str, _DECODED))
     ', '.join(readers)
     ', '.join(self._paths[self._share])
+    ','.join(slices)
+    '; '.join(problems[:5])
     's' * (dims != 1)
     CHECK
     COLLISIONS
     DATA
+    FORMAT!r
     KEY_ELEMENTS
+    LIMIT
     META
     PICKLE
     PROTOCOL_VERSION
     TENSORS
+    VERSION
     _DEEPEST
     _IDENTIFIER!r
+    _LIMIT
     _LONGEST_LABEL
     _SCANS
     _checksum_of(array)
+    _processes.get_world_size()
+    actual
     allowed // _CHANNELS
     annotation_file
     array.dtype
@@ -66,6 +79,7 @@ PRINTED = {
     begin
     begin + len(edges) - 1
     begin + len(sizes) - 1
+    begin + size
     checksum
     classes
     code
@@ -82,6 +96,8 @@ PRINTED = {
     dtype
     dtypes.name_of(dtype)
     end
+    entry.dtype
+    index.LIMIT
     error
     error.strerror
     expected
@@ -106,6 +122,7 @@ PRINTED = {
     len(data) - at
     len(view) - at
     len(view) - begin
+    len(view) - done
     length
     list(reshape or ())
     list(shape)
@@ -114,7 +131,7 @@ PRINTED = {
     longest
     message
     meta['count']
-    min(_HEADER_LIMIT, size - 8)
+    min(HEADER_LIMIT, size - 8)
     missing[0]!r
     module
     most
@@ -128,6 +145,8 @@ PRINTED = {
     origin
     os.path.join(folder, BINARIES)
     os.path.join(folder, PROGRAM)
+    own[0]
+    own[1]
     package
     part
     part_name
@@ -145,6 +164,7 @@ PRINTED = {
     self._file_size
     self._left
     self._next
+    self._rank
     self._size
     self.file
     self.left()
@@ -157,8 +177,11 @@ PRINTED = {
     slot.dtype
     source
     source!r
+    source.ranks
     storage_bytes
     str(_check_device(device))
+    str(dtype)
+    str(entry.dtype)
     str(error)
     str(error).splitlines()[0]
     str(i)
@@ -171,6 +194,7 @@ PRINTED = {
     table
     target
     target.name if isinstance(target, Constructor) else title(target)
+    tensor.dtype
     tensors[-1]
     tokens.path
     tuple(batch_padding)

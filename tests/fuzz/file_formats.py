@@ -68,6 +68,13 @@ def _save_safetensors(path):
     path.write_bytes(hostile_files._safetensors(header, data))
 
 
+def _save_dcp(path):
+    import torch.distributed.checkpoint as dcp
+
+    tensors = {k: v for k, v in _content().items() if type(v) is torch.Tensor}
+    dcp.save({"tensors": tensors, "steps": [1, 2.5, (True, "x")]}, checkpoint_id=path, no_dist=True)
+
+
 def _save_variables(path):
     from oneflow._files import layout
 
@@ -136,6 +143,8 @@ FORMATS = {
     "pickle": Format(_save(layout="pickle"), flow.load, True),
     "modules": Format(_save_modules, _read_modules, True),
     "variables": Format(_save_variables, flow.load, False),  # the names of the folders are not summed
+    "sharded": Format(_save(layout="sharded"), flow.load, True),
+    "dcp": Format(_save_dcp, flow.load, False),  # its metadata is not summed
     "safetensors": Format(_save_safetensors, flow.load, False),
     "ofrecord": Format(_save_ofrecord, _read_ofrecord, False),
     "onerec": Format(_save_onerec, _read_onerec, True, counted=False),

@@ -23,6 +23,7 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "files"))
 import hostile_files as h
 import hostile_graphs
+import hostile_sharded
 import numpy as np
 from file_damage import DAMAGES
 from file_formats import FORMATS, Format, read_hub_zip
@@ -206,7 +207,15 @@ def _write_graph_tensors(path, rng):
     files = dict(rng.choice(_graphs()))
     members = hostile_graphs._members(files["tensors.pt"])
     at = next(i for i, (name, _) in enumerate(members) if name.endswith("/data.pkl"))
-    ops = _opcodes(members[at][1][2:])
+    ops = _changed_opcodes(members[at][1][2:], rng)
+    members[at] = members[at][0], b"\x80\x02" + b"".join(ops) + b"."
+    files["tensors.pt"] = hostile_graphs._zipped(members)
+    hostile_graphs.write_folder(path, files)
+
+
+def _changed_opcodes(body, rng):
+    """The opcodes of a pickle, one or two of which are dropped or replaced."""
+    ops = _opcodes(body)
     for _ in range(rng.choice((1, 2))):
         where = rng.randrange(len(ops))
         ops[where : where + rng.choice((0, 1))] = rng.choice(
@@ -217,9 +226,7 @@ def _write_graph_tensors(path, rng):
                 [ops[rng.randrange(len(ops))]],
             )
         )
-    members[at] = members[at][0], b"\x80\x02" + b"".join(ops) + b"."
-    files["tensors.pt"] = hostile_graphs._zipped(members)
-    hostile_graphs.write_folder(path, files)
+    return ops
 
 
 def _read_graph(path):
@@ -373,6 +380,27 @@ def _damaged_format(name):
     return write
 
 
+def _write_sharded(path, rng):
+    """Change the index of a sharded folder; its checksum is right."""
+    _write_good("sharded", path)
+    document = hostile_sharded.read_index(path)
+    hostile_sharded.write_index(path, changed_tree(document, rng))
+
+
+def _write_dcp(path, rng):
+    """Change opcodes in the metadata of a folder of torch.distributed.checkpoint."""
+    _write_good("dcp", path)
+    target = path / ".metadata"
+    target.write_bytes(b"\x80\x04" + b"".join(_changed_opcodes(target.read_bytes()[2:], rng)) + b".")
+
+
+def _write_good(name, path):
+    for part, body in _good(name).items():
+        target = path / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(body)
+
+
 @functools.cache
 def _good(name):
     with tempfile.TemporaryDirectory() as folder:
@@ -415,6 +443,8 @@ STRUCTURES = {
     "torch stream": _structure(_write_stream),
     "variables": _structure(_damaged_format("variables")),
     "safetensors": _structure(_write_safetensors),
+    "sharded": _structure(_write_sharded),
+    "dcp": _structure(_write_dcp),
     "graph program": _structure(_write_graph, _read_graph),
     "graph tensors": _structure(_write_graph_tensors, _read_graph),
     "embedding": _structure(_damaged_format("snapshot"), FORMATS["snapshot"].read),

@@ -35,6 +35,7 @@ import warnings
 os.environ["OMP_NUM_THREADS"] = "1"  # a forked child has no other threads
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "files"))
 import hostile_files
+import hostile_sharded
 import numpy as np
 import torch
 from file_damage import damage, parts_of
@@ -57,6 +58,7 @@ ERRORS = (CheckpointError, records.CorruptRecord)
 # Each is a function folder -> iterable of (name, path). A new family of hostile files is one line here.
 HOSTILE = {
     "files": hostile_files.hostile,
+    "sharded": hostile_sharded.hostile,
 }
 
 
