@@ -114,7 +114,7 @@ class Engine:
         assumptions = self.assumptions
         before = assumptions.branches
         if self._mode_notice is not None and self._mode_notice.changed():
-            self._mode_notice.tell(self.name)
+            self._mode_notice.tell(self.definition)
             self._mode_notice = None
         try:
             for _ in range(_MAX_TRIES):
@@ -437,8 +437,9 @@ class Engine:
         self._last = entry
 
     def _tell_mode(self, guard: Guard) -> None:
-        """Say once that the graph keeps the train() or eval() of its first call."""
-        if self.assumptions.is_first_report("mode"):
+        """Say once that the graph keeps the train() or eval() of its first call, if the notice does not."""
+        is_noticed = self._mode_notice is not None and self._mode_notice.changed()
+        if self.assumptions.is_first_report("mode") and not is_noticed:
             report_mode(self.name, guard)
 
     def _compile(self, program: Program, config: Config) -> tuple[Program, CompiledFunction]:
