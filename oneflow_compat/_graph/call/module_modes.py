@@ -65,7 +65,10 @@ def _label(module: torch.nn.Module, definition: GraphDefinition) -> str:
     """Return the path of a module from the graph and its class, as `module 'model.1' (Dropout)`."""
     modules = definition.modules() if callable(definition.modules) else definition.modules
     paths = (
-        path for prefix, root in modules.items() for path, m in root.named_modules(prefix=prefix) if m is module
+        path
+        for prefix, root in modules.items()
+        for path, m in root.named_modules(prefix=prefix)
+        if m is module
     )
     path = next(paths, "")
     return f"module {path!r} ({type(module).__name__})" if path else f"a module {type(module).__name__}"
