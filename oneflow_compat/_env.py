@@ -61,7 +61,10 @@ VARIABLES = {
     "ONEFLOW_QUIET": ("", "1: no lines on stderr when a graph is compiled, no progress bar of downloads"),
     "ONEFLOW_LOGS": (
         "",
-        "recompiles: a line on stderr for each program after a graph's first one, with the reason",
+        (
+            "recompiles: a line on stderr with the reason for each program after a graph's first one;"
+            " tracebacks: errors in build() keep the frames of the engine; separated by commas"
+        ),
     ),
     "ONEFLOW_DEBUG_MODE": (
         "",
