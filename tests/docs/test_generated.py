@@ -68,6 +68,27 @@ def test_api_sentence_comes_from_the_docstring():
     assert entries["float32"].description == "Data type, `torch.float32`."
 
 
+def test_names_that_are_torchs_link_to_its_documentation():
+    pages = api_reference.entries_by_module()
+    address = {f"{page}.{e.name}": e.torch_address for page, entries in pages.items() for e in entries}
+    site = "https://docs.pytorch.org/docs/stable/"
+    expected = {
+        "oneflow.abs": "generated/torch.abs.html",
+        "oneflow._C.abs": "generated/torch.abs.html",
+        "oneflow.Tensor.clone": "generated/torch.Tensor.clone.html",
+        "oneflow.nn.Linear": "generated/torch.nn.Linear.html",
+        "oneflow.nn.Module.named_children": "generated/torch.nn.Module.html#torch.nn.Module.named_children",
+        "oneflow.nn.init.orthogonal_": "nn.init.html#torch.nn.init.orthogonal_",
+        "oneflow.float32": "tensor_attributes.html",
+    }
+    assert {name: address[name] for name in expected} == {n: site + path for n, path in expected.items()}
+    same = [e for entries in pages.values() for e in entries if e.relation == api_reference.ALIAS]
+    with_link = [e for e in same if e.torch_address]
+    assert len(with_link) > 0.95 * len(same)
+    own = [e for entries in pages.values() for e in entries if e.relation != api_reference.ALIAS]
+    assert not any(e.torch_address for e in own)
+
+
 def test_every_name_of_the_api_pages_has_a_description_of_its_own():
     generic = r"(Class|Property|Function|Attribute) of `|Module `|Constant, a path"
     entries = [entry for page in api_reference.entries_by_module().values() for entry in page]
