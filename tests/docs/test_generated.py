@@ -35,6 +35,17 @@ def names_of_page(markdown):
     return set(re.findall(r"^### `([^`]+)`$", markdown, re.M))
 
 
+def test_differences_page_has_sections_with_a_table_of_contents():
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.+)$", page, re.M)
+    assert titles[:2] == ["Tensor methods and operators", "Functions"] and len(titles) > 8
+    linked = re.findall(r"^\| \[(.+)\]\(#([\w-]+)\) \| \d+ \|$", page, re.M)
+    assert [title for title, _ in linked] == titles
+    assert all(GENERATOR.anchor(title.replace("`", "")) == target for title, target in linked)
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\|.*\|.*\|.*\|$", page.partition("## Runtime knobs")[0], re.M)
+    assert sorted(rows) == sorted(api_reference.DIFFERENCES)
+
+
 def test_api_pages_have_every_name():
     """Signatures and identities belong to one version of torch; the names do not."""
     folder = ROOT / "docs" / "api"

@@ -18,4 +18,16 @@ from .nn import NN
 from .optim import OPTIM
 from .runtime import RUNTIME
 
-DIFFERENCES = {**DATA, **EAGER, **NN, **OPS, **LEGACY, **OPTIM, **RUNTIME}
+_METHODS = {id: row for id, row in EAGER.items() if row["names"][0].startswith("oneflow.Tensor")}
+
+SECTIONS = {  # of docs/differences.md
+    "Tensor methods and operators": _METHODS,
+    "Functions": {id: row for id, row in EAGER.items() if id not in _METHODS},
+    "Modules and losses": NN,
+    "Optimizers, schedules, amp, autograd": OPTIM,
+    "nn.Graph, global tensors, the runtime": RUNTIME,
+    "Files, data, embeddings": DATA,
+    "Custom operators": OPS,
+    "Job functions": LEGACY,
+}
+DIFFERENCES = {id: row for section in SECTIONS.values() for id, row in section.items()}
