@@ -50,9 +50,9 @@ def load() -> str:
         if path.exists():
             return f"could not be loaded: {error}"
         return (
-            f"not built: {path.name} is missing, because torch or a C++ compiler was not there when the package"
-            " was installed, as in `pip install torch .`; repeat `pip install .`, or run python csrc/build.py"
-            " in a checkout"
+            f"not built: {path.name} is missing, because torch or a C++ compiler was not there when the"
+            " package was installed, as in `pip install torch .`; repeat `pip install .`, or run"
+            " python csrc/build.py in a checkout"
         )
     return "loaded"
 
