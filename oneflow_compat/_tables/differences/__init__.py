@@ -10,6 +10,8 @@ A row has the public names, what OneFlow does, what this package does, the reaso
 - "superset": the program keeps its meaning.
 """
 
+from typing import Any
+
 from .custom_operators import OPS
 from .data import DATA
 from .eager import EAGER
@@ -18,9 +20,10 @@ from .nn import NN
 from .optim import OPTIM
 from .runtime import RUNTIME
 
-_METHODS = {id: row for id, row in EAGER.items() if row["names"][0].startswith("oneflow.Tensor")}
+_EAGER: dict[str, Any] = EAGER
+_METHODS = {id: row for id, row in _EAGER.items() if row["names"][0].startswith("oneflow.Tensor")}
 
-SECTIONS = {  # of docs/differences.md
+SECTIONS: dict[str, dict[str, Any]] = {  # of docs/differences.md
     "Tensor methods and operators": _METHODS,
     "Functions": {id: row for id, row in EAGER.items() if id not in _METHODS},
     "Modules and losses": NN,
