@@ -1,7 +1,7 @@
 """python -m oneflow.report SCRIPT: run a script, and tell what ran where.
 
 The report lists the graphs that ran, with their calls as programs and in eager mode, and the reasons. It
-lists the names of oneflow and torch in the files that ran, and the rows of the table of differences about them.
+lists the names of oneflow and torch in the files that ran, and the differences that concern them.
 
 Names are read from the source text of these files (see oneflow.scan), calls of graphs are counted while the
 script runs. Nothing is measured unless a script runs under this command.
