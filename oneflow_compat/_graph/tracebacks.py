@@ -28,15 +28,16 @@ def fold(error: BaseException) -> None:
         RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x3)
 
     An error that code of the engine causes, and does not raise itself, keeps its traceback: it is a defect.
+    So does an error of torch's compiler.
     ONEFLOW_LOGS=tracebacks keeps all tracebacks.
     """
     entries = list(_entries(error.__traceback__))
-    if not entries or "tracebacks" in get("ONEFLOW_LOGS").split(",") or _is_defect(entries[-1]):
+    if not entries or "tracebacks" in get("ONEFLOW_LOGS").split(","):
         return
     kept = [entry for entry in entries if not _is_folded(entry)]
-    if not kept:  # build() was not reached
+    if _is_defect(entries[-1], is_of_build=bool(kept)):
         return
-    folded: TracebackType | None = None
+    folded: TracebackType | None = None  # the frames of the caller are added when the error is raised again
     for entry in reversed(kept):
         folded = TracebackType(folded, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     error.__traceback__ = folded
@@ -63,7 +64,15 @@ def _is_folded(entry: TracebackType) -> bool:
     return is_internal(name) and not name.startswith("<")  # a console and exec() have the user's code
 
 
-def _is_defect(entry: TracebackType) -> bool:
-    """Whether the innermost frame is of the engine, and not at a `raise`."""
-    name, line = _file(entry), entry.tb_lineno
-    return name.startswith(_ENGINE) and not linecache.getline(name, line).strip().startswith("raise")
+def _is_defect(entry: TracebackType, is_of_build: bool) -> bool:
+    """Whether the innermost frame is of the engine, and neither at a `raise` nor at a call of build().
+
+    If no frame is the user's (`is_of_build` is false), an innermost frame elsewhere is a defect, too.
+    """
+    if not _file(entry).startswith(_ENGINE):
+        return not is_of_build
+    code = linecache.getline(_file(entry), entry.tb_lineno).strip()
+    is_expected = (
+        code.startswith("raise") or "build(*args, **kwargs)" in code
+    )  # the wrong number of arguments
+    return not is_expected

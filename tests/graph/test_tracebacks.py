@@ -63,6 +63,13 @@ def test_error_of_a_renamed_function_ends_at_the_line_of_the_user():
     assert frames(run(Joins(), X))[-1][0] == "build"
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_wrong_number_of_arguments_ends_at_the_call(strict):
+    error = run(Mismatch(strict), X, X)
+    assert isinstance(error, TypeError) and "build() takes 2 positional arguments" in str(error)
+    assert len(frames(error)) <= 3
+
+
 def test_error_that_the_user_handles_when_the_graph_raises_stays_the_context():
     def handles():
         try:
@@ -76,6 +83,11 @@ def test_error_that_the_user_handles_when_the_graph_raises_stays_the_context():
 def test_all_frames_are_kept_on_request(monkeypatch):
     monkeypatch.setenv("ONEFLOW_LOGS", "tracebacks")
     assert len(frames(run(Mismatch(True), X))) > 10
+
+
+def test_error_inside_torch_that_build_does_not_cause_keeps_its_frames(monkeypatch):
+    monkeypatch.setattr(passes, "run", torch.nn.functional.interpolate)  # for these arguments it raises
+    assert "interpolate" in [name for name, _ in frames(run(nn.Graph.trace(torch.relu), X))]
 
 
 def test_defect_of_the_engine_keeps_its_frames(monkeypatch):
