@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import TreeSpec
 
 from .._env import get
 from .explanations import Explanation, list_text
@@ -34,21 +35,23 @@ def _difference(earlier: Signature, now: Signature) -> str:
     """Return the first difference of two signatures."""
     if len(earlier) == len(now):
         for index, (before, after) in enumerate(zip(earlier, now)):
-            if before != after:
-                before_text, after_text = _leaf_text(before), _leaf_text(after)
-                if before_text == after_text:
-                    before_text, after_text = repr(before), repr(after)
-                return f"entry {index} of the arguments was {before_text}, and is {after_text}"
-        return "an assumption of the earlier programs does not hold"
+            if before == after:
+                continue
+            if isinstance(before, TreeSpec) or isinstance(after, TreeSpec):
+                break
+            return f"entry {index} of the arguments was {_leaf_text(before)}, and is {_leaf_text(after)}"
+        else:
+            return "an assumption of the earlier programs does not hold"
     return "the arguments have another structure, or autocast was switched on or off"
 
 
 def _leaf_text(leaf: Any) -> str:
-    """Return `float32[4, 3] cpu` of a tensor, `int 3` of a number."""
-    if isinstance(leaf, tuple) and leaf and isinstance(leaf[0], torch.Size):
-        dtype = next((str(x).removeprefix("torch.") for x in leaf if isinstance(x, torch.dtype)), "")
-        device = next((str(x) for x in leaf if isinstance(x, torch.device)), "")
-        return f"{dtype}{list_text(leaf[0])} {device}"
+    """Return `float32[4, 3] cpu, strides (3, 1)` of a tensor, `int 3` of a number."""
+    if isinstance(leaf, tuple) and len(leaf) > 4 and isinstance(leaf[0], torch.Size):
+        shape, strides, dtype, device, requires_grad = leaf[:5]
+        gradient = ", requires a gradient" if requires_grad else ""
+        name = str(dtype).removeprefix("torch.")
+        return f"{name}{list_text(shape)} {device}, strides {strides}{gradient}"
     if isinstance(leaf, tuple) and len(leaf) == 2 and isinstance(leaf[0], type):
         return f"{leaf[0].__name__} {leaf[1]!r}"
     return repr(leaf)

@@ -51,7 +51,7 @@ def test_another_layout_of_an_argument_has_a_line_with_both_layouts(lines):
     graph.model.to(nn.Module).double()
     graph(flow.ones(2, 3, dtype=flow.float64))
     (line,) = lines()
-    assert line.endswith("entry 0 of the arguments was float32[2, 3] cpu, and is float64[2, 3] cpu")
+    assert "entry 0 of the arguments was float32[2, 3] cpu" in line and "and is float64[2, 3] cpu" in line
 
 
 def test_another_structure_of_the_arguments_has_a_line(lines):
