@@ -40,7 +40,7 @@ help: ## list the targets and settings
 	@echo; sed -n '/^# Settings/,/^PYTHON/s/^# *//p' Makefile
 
 demo: $(VENV)/.extras ## set everything up and train a model on digits, eager and as one program
-	OMP_NUM_THREADS=2 $(BIN)/python docs/examples/train_digits.py
+	$(BIN)/python docs/examples/train_digits.py
 
 test: $(VENV)/.extras ## set everything up and run the tests
 	$(BIN)/python -m pytest -m "not slow and not gpu and not oracle and not network" -n $(JOBS) \

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from descriptions import UNDOCUMENTED
+from torch_pages import torch_page
 
 from oneflow._tables.aliases import ALIASES
 from oneflow._tables.c_ops import C_OPS
@@ -54,6 +55,8 @@ class Entry:
     details: str  # what a docstring of this package says after its first sentence, as Markdown
     relation: str
     differences: tuple[str, ...]
+    torch_name: str = ""  # of torch's object, if the name is one
+    torch_address: str = ""  # of its page in torch's documentation
 
 
 def table_modules():
@@ -334,5 +337,5 @@ def entries_by_module():
             relation = CUSTOM
         entries.setdefault(page, []).append(Entry(
             name[len(page) + 1:], signature_of(name, target), description_of(name, target), details_of(target),
-            relation, tuple(rows_of_name.get(name, ()))))
+            relation, tuple(rows_of_name.get(name, ())), *(torch_page(name, target, resolve) if relation == ALIAS else ())))
     return entries

@@ -5,6 +5,7 @@
 
 The data are the package's tables and docstrings (docs/api_reference.py). The texts are docs/templates/.
 """
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import jinja2
 import oneflow
 from oneflow import _env
 from oneflow._tables.dialect import DIALECT, EXTENDED
-from oneflow._tables.differences import DIFFERENCES
+from oneflow._tables.differences import SECTIONS
 from oneflow._tables.graph_config import GRAPH_CONFIG
 from oneflow._tables.knobs import KNOBS
 from oneflow_autotest import config as autotest_config
@@ -36,16 +37,21 @@ def table_cell(value):
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
+def anchor(title):
+    """Return the anchor that the site gives to a title."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
+
+
 def template(file_name):
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(DOCS / "templates"), trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-    environment.filters.update(cell=table_cell, sentence=api_reference.sentence)
+    environment.filters.update(cell=table_cell, sentence=api_reference.sentence, anchor=anchor)
     return environment.get_template(file_name)
 
 
 def differences():
-    return template("differences.md.j2").render(rows=DIFFERENCES, knobs=KNOBS, dialect=DIALECT, extended=EXTENDED)
+    return template("differences.md.j2").render(sections=SECTIONS, knobs=KNOBS, dialect=DIALECT, extended=EXTENDED)
 
 
 def environment():

@@ -218,6 +218,7 @@ from . import profiler as profiler
 from . import python as python
 from . import random as random
 from . import remat as remat
+from . import report as report
 from . import sbp as sbp
 from . import scan as scan
 from . import serialization as serialization

@@ -59,6 +59,13 @@ VARIABLES = {
         "largest size of that folder in MiB; the least recently used programs are removed; 0: keep none",
     ),
     "ONEFLOW_QUIET": ("", "1: no lines on stderr when a graph is compiled, no progress bar of downloads"),
+    "ONEFLOW_LOGS": (
+        "",
+        (
+            "recompiles: a line on stderr with the reason for each program after a graph's first one;"
+            " tracebacks: errors in build() keep the frames of the engine; separated by commas"
+        ),
+    ),
     "ONEFLOW_DEBUG_MODE": (
         "",
         "1: each training graph writes its learning rates to log/HOST/PID-train_step2lr.csv",

@@ -107,7 +107,7 @@ class EagerStep:
             self._mode_notice = ModeNotice(self.assumptions.modes.values())
         if self._mode_notice is not None and self._mode_notice.changed():
             if self.assumptions.is_first_report("mode"):
-                self._mode_notice.tell(self.definition.name)
+                self._mode_notice.tell(self.definition)
 
     def _build(self, arguments: _Arguments, tensors: Sequence[torch.Tensor], parts: int) -> Any:
         """Run build(), once or once per micro batch."""

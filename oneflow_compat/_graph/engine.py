@@ -40,10 +40,12 @@ from .observe import report_local_code, report_mode, report_repeated
 from .program import passes
 from .program.object_trees import local_code_of
 from .program.pytree import tree_flatten
+from .recapture_log import RecaptureLog
 from .signature import signature, with_autocast
 
 if TYPE_CHECKING:
     from .definition import GraphDefinition
+    from .explanations import Explanation
     from .observe import Guard
     from .program.captured import Captured
     from .program.program import CompiledFunction, Program
@@ -73,6 +75,7 @@ class Engine:
         self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()
         self._last: Entry | None = None
         self._has_dynamic = False  # whether some program serves many sizes
+        self._log = RecaptureLog(self.name)
         self.eager_calls = EagerCalls(definition, self.config, self.assumptions)
 
     # -- public -----------------------------------------------------------------
@@ -114,7 +117,7 @@ class Engine:
         assumptions = self.assumptions
         before = assumptions.branches
         if self._mode_notice is not None and self._mode_notice.changed():
-            self._mode_notice.tell(self.name)
+            self._mode_notice.tell(self.definition)
             self._mode_notice = None
         try:
             for _ in range(_MAX_TRIES):
@@ -224,8 +227,9 @@ class Engine:
             if fitting is not None:  # another thread has added one meanwhile
                 return self._move_to_front(fitting)
             variants = self._variants(key)
+            explanation = self._note_change(variants[0]) if variants else None
+            self._log.note(key, explanation)
             if variants:
-                self._note_change(variants[0])
                 for o, names in variants[0].validity.changed_options().items():
                     self.assumptions.add_live_options(o, names)
                     self.assumptions.explain(of_changed_options(o, names))
@@ -319,17 +323,19 @@ class Engine:
             self._last = entry
         return fitting
 
-    def _note_change(self, entry: Entry) -> None:
+    def _note_change(self, entry: Entry) -> Explanation | None:
         """Record that a value the program assumed fixed has changed; report repeated changes."""
         label = entry.python_guards.changed
         if label is not None:
             entry.python_guards.changed = None
             if label == VALUES and entry.guards.fixes_sizes and self.assumptions.let_dependent_sizes_vary():
-                return
+                return None
             explanation, count = self.assumptions.explain_change(label, entry.python_guards.change)
             if self.config.on_change is not None:
                 self.config.on_change(explanation)
             report_repeated(self.name, label, count)
+            return explanation
+        return None
 
     def _note_local_code(self, key: Signature) -> None:
         """Report functions and classes among the arguments that are other ones at call after call."""
@@ -437,8 +443,9 @@ class Engine:
         self._last = entry
 
     def _tell_mode(self, guard: Guard) -> None:
-        """Say once that the graph keeps the train() or eval() of its first call."""
-        if self.assumptions.is_first_report("mode"):
+        """Say once that the graph keeps the train() or eval() of its first call, if the notice does not."""
+        is_noticed = self._mode_notice is not None and self._mode_notice.changed()
+        if self.assumptions.is_first_report("mode") and not is_noticed:
             report_mode(self.name, guard)
 
     def _compile(self, program: Program, config: Config) -> tuple[Program, CompiledFunction]:

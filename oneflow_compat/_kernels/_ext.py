@@ -50,8 +50,9 @@ def load() -> str:
         if path.exists():
             return f"could not be loaded: {error}"
         return (
-            f"not built: {path.name} is missing; with torch and a C++ compiler there, python csrc/build.py"
-            " makes it in a checkout, pip install . anew elsewhere"
+            f"not built: {path.name} is missing, because torch or a C++ compiler was not there when the"
+            " package was installed, as in `pip install torch .`; repeat `pip install .`, or run"
+            " python csrc/build.py in a checkout"
         )
     return "loaded"
 
@@ -60,9 +61,18 @@ def load() -> str:
 def _loaded() -> bool:
     if status() == "loaded":
         return True
-    if _env.is_set("ONEFLOW_EXT"):
-        warnings.warn(f"oneflow's custom kernels are not used, plain torch is ({status()})", stacklevel=5)
+    warn_if_missing()
     return False
+
+
+@functools.cache
+def warn_if_missing() -> None:
+    """Warn once in a process that the kernels are missing. Call it where they would have been used."""
+    if load() != "loaded" and _env.is_set("ONEFLOW_EXT"):
+        warnings.warn(
+            f"oneflow's custom kernels are not used, plain torch is, which is slower ({load()})",
+            stacklevel=5,
+        )
 
 
 @functools.cache

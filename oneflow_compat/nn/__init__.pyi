@@ -560,8 +560,9 @@ class Graph:
         is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
         L2 decay, changes only in the rows with a gradient; so do its momentum and moments.
 
-        TypeError unless the arguments are an optimizer and a scheduler. ValueError if the optimizer was
-        added before. AssertionError if the scheduler belongs to another optimizer.
+        TypeError unless the arguments are an optimizer and a scheduler. NotImplementedError for LBFGS, whose
+        step() needs a closure. ValueError if the optimizer was added before. AssertionError if the scheduler
+        belongs to another optimizer.
         """
         ...
     def set_grad_scaler(self, grad_scaler: torch.amp.GradScaler | None = None) -> None:

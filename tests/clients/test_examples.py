@@ -86,6 +86,26 @@ def test_deploy(example):
     assert flow.equal(want, answer) and flow.allclose(plain, want, atol=1e-6)
 
 
+def test_train_digits(example, capsys, tmp_path):
+    """The demo with few steps, without the compiler: equal losses and its files, but not yet 95 % accuracy."""
+    for module in ("sklearn", "flowvision", "matplotlib", "tqdm"):
+        pytest.importorskip(module)
+    demo = example("train_digits")
+    assert demo.main(["--backends", "aten", "--epochs", "1", "--quiet", "--output", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert "89 losses differ from eager mode's by at most 0\n" in printed
+    assert (tmp_path / "demo.png").stat().st_size > 1000 and (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.slow
+def test_train_digits_ends_with_a_gain(example, capsys, tmp_path):
+    for module in ("sklearn", "flowvision", "matplotlib", "tqdm"):
+        pytest.importorskip(module)
+    assert example("train_digits").main(["--quiet", "--output", str(tmp_path)]) == 0
+    speed = float(capsys.readouterr().out.split()[-1].removesuffix("x"))
+    assert speed > 1.2  # 2.3 on two idle cores
+
+
 def test_each_tutorial_program_is_short():
     for name in (
         "eager_training",

@@ -35,6 +35,17 @@ def names_of_page(markdown):
     return set(re.findall(r"^### `([^`]+)`$", markdown, re.M))
 
 
+def test_differences_page_has_sections_with_a_table_of_contents():
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.+)$", page, re.M)
+    assert titles[:2] == ["Tensor methods and operators", "Functions"] and len(titles) > 8
+    linked = re.findall(r"^\| \[(.+)\]\(#([\w-]+)\) \| \d+ \|$", page, re.M)
+    assert [title for title, _ in linked] == titles
+    assert all(GENERATOR.anchor(title.replace("`", "")) == target for title, target in linked)
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\|.*\|.*\|.*\|$", page.partition("## Runtime knobs")[0], re.M)
+    assert sorted(rows) == sorted(api_reference.DIFFERENCES)
+
+
 def test_api_pages_have_every_name():
     """Signatures and identities belong to one version of torch; the names do not."""
     folder = ROOT / "docs" / "api"
@@ -66,6 +77,27 @@ def test_api_sentence_comes_from_the_docstring():
     assert entries["abs"].description.startswith("Computes the absolute value of each element in `input`")
     assert entries["abs"].relation == "Same as torch."
     assert entries["float32"].description == "Data type, `torch.float32`."
+
+
+def test_names_that_are_torchs_link_to_its_documentation():
+    pages = api_reference.entries_by_module()
+    address = {f"{page}.{e.name}": e.torch_address for page, entries in pages.items() for e in entries}
+    site = "https://docs.pytorch.org/docs/stable/"
+    expected = {
+        "oneflow.abs": "generated/torch.abs.html",
+        "oneflow._C.abs": "generated/torch.abs.html",
+        "oneflow.Tensor.clone": "generated/torch.Tensor.clone.html",
+        "oneflow.nn.Linear": "generated/torch.nn.Linear.html",
+        "oneflow.nn.Module.named_children": "generated/torch.nn.Module.html#torch.nn.Module.named_children",
+        "oneflow.nn.init.orthogonal_": "nn.init.html#torch.nn.init.orthogonal_",
+        "oneflow.float32": "tensor_attributes.html",
+    }
+    assert {name: address[name] for name in expected} == {n: site + path for n, path in expected.items()}
+    same = [e for entries in pages.values() for e in entries if e.relation == api_reference.ALIAS]
+    with_link = [e for e in same if e.torch_address]
+    assert len(with_link) > 0.95 * len(same)
+    own = [e for entries in pages.values() for e in entries if e.relation != api_reference.ALIAS]
+    assert not any(e.torch_address for e in own)
 
 
 def test_every_name_of_the_api_pages_has_a_description_of_its_own():

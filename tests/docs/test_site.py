@@ -1,5 +1,6 @@
 """The documentation site builds without a warning, and its pages load nothing from other hosts."""
 
+import json
 import os
 import re
 import subprocess
@@ -60,6 +61,27 @@ def test_search_index_has_pages_and_names(site):
         "api/oneflow.optim.html#oneflow.optim.AdamW",
     ):
         assert f'"location":"{location}"' in index
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "seed",
+        "EMA",
+        "two optimizers",
+        "early stopping",
+        "freeze layers",
+        "mixed precision",
+        "metrics",
+        "generate",
+    ],
+)
+def test_search_index_has_a_recipe_with_the_words_of_a_user_in_its_title(site, words):
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    titles = [
+        doc["title"].lower() for doc in index["docs"] if doc["location"].startswith("how-to/recipes.html#")
+    ]
+    assert any(all(word in title for word in words.lower().split()) for title in titles)
 
 
 def test_difference_rows_have_anchors(site):

@@ -310,7 +310,35 @@ def test_an_operator_that_reads_a_tensor_of_indices_is_named_with_the_users_line
     assert torch.equal(graph_with(lambda self, x: flow.tensor_split(x, [2, 4])[0])(x), x[:2])
 
 
-@pytest.mark.parametrize("kind", ["LBFGS", "Adafactor", "SparseAdam", "Adagrad"])
+@pytest.mark.eager_calls
+def test_lbfgs_is_refused_by_name_when_it_is_added(recwarn):
+    model = nn.Linear(4, 3)
+    with pytest.raises(NotImplementedError, match=r"LBFGS(.|\n)*graph-optimizers(.|\n)*step\(closure\)"):
+        flow.nn.Graph().add_optimizer(torch.optim.LBFGS(model.parameters()))
+    assert not recwarn.list  # no promise that the call runs in eager mode
+
+
+@pytest.mark.eager_calls
+def test_step_of_lbfgs_in_a_compiled_step_runs_in_eager_mode_with_a_warning_that_names_it():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1)
+
+    @flow.compile_step
+    def step(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    with pytest.warns(UserWarning, match=r"runs in eager mode(.|\n)*step\(\) of LBFGS"):
+        first = step(torch.ones(2, 4))
+    assert step(torch.ones(2, 4)) < first
+
+
+@pytest.mark.parametrize("kind", ["Adafactor", "SparseAdam", "Adagrad"])
 def test_optimizers_that_decide_by_values(kind):
     sparse = kind in ("SparseAdam", "Adagrad")
     model = nn.Embedding(5, 3, sparse=True) if sparse else nn.Linear(4, 3)

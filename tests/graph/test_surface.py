@@ -365,6 +365,42 @@ def test_graphs_share_tensors():
             wrong()
 
 
+def test_html_page_begins_with_time_by_module_and_line_memory_and_effects(tmp_path):
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+            optimizer = flow.optim.AdamW(self.model.parameters())
+            self.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, 5))
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            loss = self.model(x).square().mean()
+            loss.backward()
+            self.last = loss.detach()
+            return loss
+
+    graph = Train()
+    for _ in range(2):
+        graph(X[:, :4])
+    graph.to_html(tmp_path / "g.html", X[:, :4])
+    text = (tmp_path / "g.html").read_text()
+    top, details = text.split("<h2>Details</h2>")
+    for part in (
+        "model.0",
+        "loss.backward()",
+        "optimizer state",
+        "0.00 MiB",
+        "sets &#x27;last&#x27;",
+        "steps StepLR",
+    ):
+        assert part in top, part
+    assert "_local_scalar_dense" not in top and "_local_scalar_dense" in details
+    assert "<details open" not in text
+    graph.to_html(tmp_path / "untimed.html")  # without arguments, the page counts operators
+    assert "model.0" in (tmp_path / "untimed.html").read_text().split("<h2>Details</h2>")[0]
+
+
 def test_html_page_shows_modules_operators_and_times(tmp_path):
     graph = training_graph()
     with pytest.raises(RuntimeError, match="no program yet"):

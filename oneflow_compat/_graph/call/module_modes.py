@@ -1,13 +1,19 @@
 """The notice that a graph keeps the modes, train() or eval(), of its first call, as graphs of OneFlow do."""
 
+from __future__ import annotations
+
 import operator
 import types
 import warnings
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..observe import Guard, checker_of, sources
+
+if TYPE_CHECKING:
+    from ..definition import GraphDefinition
 
 _training = operator.itemgetter("training")
 _training_of_script = operator.attrgetter("training")
@@ -25,6 +31,7 @@ class ModeNotice:
             if "training" in module.__dict__ and _reads_training(type(module))
         ]
         scripts = [(module, training) for module, training in modes if _is_script_that_reads_it(module)]
+        self._modules = [module for module, _ in (*readers, *scripts)]
         self._attributes = [module.__dict__ for module, _ in readers]
         self._scripts = [module for module, _ in scripts]  # their attributes lie in C++
         self._modes = [training for _, training in (*readers, *scripts)]
@@ -39,13 +46,32 @@ class ModeNotice:
         modes = [*map(_training, self._attributes), *map(_training_of_script, self._scripts)]
         return modes != self._modes
 
-    def tell(self, name: str) -> None:
-        kept = "train()" if any(self._modes) else "eval()"
+    def tell(self, definition: GraphDefinition) -> None:
+        """Warn that the graph keeps the modes of its first call. Name the first module that changed."""
+        changed = (m for m, mode in zip(self._modules, self._modes) if m.training != mode)
+        module = next(changed, None)
+        if module is None:  # another thread has changed it back
+            return
+        now, kept = ("train()", "eval()") if module.training else ("eval()", "train()")
         warnings.warn(
-            f"graph {name}: train() or eval() of a module was called after the first call. A graph keeps the"
-            f" modes of its first call, here {kept}, as in OneFlow: make another graph for the other mode.",
+            f"graph {definition.name}: {_label(module, definition)} was in {kept} at the first call and is in"
+            f" {now} now. A graph keeps the modes of its first call, here {kept}, as in OneFlow: make another"
+            " graph for the other mode.",
             stacklevel=4,
         )
+
+
+def _label(module: torch.nn.Module, definition: GraphDefinition) -> str:
+    """Return the path of a module from the graph and its class, as `module 'model.1' (Dropout)`."""
+    modules = definition.modules() if callable(definition.modules) else definition.modules
+    paths = (
+        path
+        for prefix, root in modules.items()
+        for path, m in root.named_modules(prefix=prefix)
+        if m is module
+    )
+    path = next(paths, "")
+    return f"module {path!r} ({type(module).__name__})" if path else f"a module {type(module).__name__}"
 
 
 def _reads_training(cls: type) -> bool:

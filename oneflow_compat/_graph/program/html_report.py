@@ -10,13 +10,15 @@ from typing import Any
 import torch
 
 from .codegen import _PYTHON, readable
+from .html_summary import phase_of, summary
 from .program import Program, Slot
 
 Tree = dict[str, Any]  # nested by the path of a module; "" has the nodes of a module
 
 _STYLE = """
 body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#1b1b1b}
-h1{font-size:1.4em}summary{cursor:pointer;padding:.15em .3em;border-radius:4px}
+h1{font-size:1.4em}h2{font-size:1.05em;margin:.8em 0 .1em}
+summary{cursor:pointer;padding:.15em .3em;border-radius:4px}
 summary:hover{background:#eef3fa}
 details{margin-left:1.1em}
 table{border-collapse:collapse;margin:.2em 0 .6em 1.2em;font:12.5px ui-monospace,monospace}
@@ -57,8 +59,13 @@ def _times(program: Program, values: Sequence[Any], repeats: int, on_cuda: bool)
     return best
 
 
-def page(program: Program, seconds: dict[str, float] | None = None) -> str:
-    """Return the page as HTML; `seconds` is the result of `times`."""
+def page(
+    program: Program, seconds: dict[str, float] | None = None, writes: Sequence[str] | None = None
+) -> str:
+    """Return the page as HTML: the summary, then the details.
+
+    `seconds` is the result of `times`; `writes`: what a call does outside the program.
+    """
     seconds = seconds or {}
     groups = defaultdict(list)
     for node in program.graph.nodes:
@@ -90,15 +97,16 @@ def page(program: Program, seconds: dict[str, float] | None = None) -> str:
         f"<!doctype html><meta charset=utf-8><title>{html.escape(program.name)}</title>"
         f"<style>{_STYLE}</style>"
         f"<h1>{html.escape(program.name)}</h1><p>{head}</p>"
+        + summary(program, [node for nodes in groups.values() for node in nodes], seconds, writes)
+        + f"<h2>Details</h2>{_block(tree, seconds, total)}"
         f"<details><summary>inputs</summary><table>{inputs}</table></details>"
         f"<details><summary>how it was made</summary><table>{stages}</table></details>"
-        + _block(tree, seconds, total, True)
         + f"<details><summary>as Python</summary><pre>{html.escape(readable(program))}</pre></details>"
     )
 
 
 def _path(node: torch.fx.Node) -> tuple[str, ...]:
-    phase, module = node.meta.get("phase") or "forward", node.meta.get("module") or ""
+    phase, module = phase_of(node), node.meta.get("module") or ""
     return (phase, *module.split(".")) if module else (phase,)
 
 
@@ -118,7 +126,7 @@ def _time_of(tree: Tree, seconds: dict[str, float]) -> float:
     )
 
 
-def _block(tree: Tree, seconds: dict[str, float], total: float, opened: bool = False) -> str:
+def _block(tree: Tree, seconds: dict[str, float], total: float) -> str:
     out = []
     if "" in tree:
         rows = []
@@ -151,7 +159,7 @@ def _block(tree: Tree, seconds: dict[str, float], total: float, opened: bool = F
             spent = _time_of(inner, seconds)
             note = f" <span class=c>{spent * 1e3:.2f} ms, {spent / total:.0%}</span>" if total else ""
             out.append(
-                f"<details{' open' if opened else ''}><summary>{html.escape(name)}{note}</summary>"
+                f"<details><summary>{html.escape(name)}{note}</summary>"
                 f"{_block(inner, seconds, total)}</details>"
             )
     return "".join(out)

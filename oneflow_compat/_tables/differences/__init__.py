@@ -10,6 +10,8 @@ A row has the public names, what OneFlow does, what this package does, the reaso
 - "superset": the program keeps its meaning.
 """
 
+from typing import Any
+
 from .custom_operators import OPS
 from .data import DATA
 from .eager import EAGER
@@ -18,4 +20,17 @@ from .nn import NN
 from .optim import OPTIM
 from .runtime import RUNTIME
 
-DIFFERENCES = {**DATA, **EAGER, **NN, **OPS, **LEGACY, **OPTIM, **RUNTIME}
+_EAGER: dict[str, Any] = EAGER
+_METHODS = {id: row for id, row in _EAGER.items() if row["names"][0].startswith("oneflow.Tensor")}
+
+SECTIONS: dict[str, dict[str, Any]] = {  # of the page of differences
+    "Tensor methods and operators": _METHODS,
+    "Functions": {id: row for id, row in EAGER.items() if id not in _METHODS},
+    "Modules and losses": NN,
+    "Optimizers, schedules, amp, autograd": OPTIM,
+    "nn.Graph, global tensors, the runtime": RUNTIME,
+    "Files, data, embeddings": DATA,
+    "Custom operators": OPS,
+    "Job functions": LEGACY,
+}
+DIFFERENCES = {id: row for section in SECTIONS.values() for id, row in section.items()}

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import _graph
-from ..._errors import RefusedType, StateError
+from ..._errors import RefusedType, StateError, unsupported
 from ..._global.failures import is_lost, lost
 from ..._graph import Config, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained, of_samplers
+from ..._graph.tracebacks import fold
 from ..._ops.core import get_dialect
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_change, on_stage, rate_log, record
@@ -125,8 +126,9 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
         L2 decay, changes only in the rows with a gradient; so do its momentum and moments.
 
-        TypeError unless the arguments are an optimizer and a scheduler. ValueError if the optimizer was
-        added before. AssertionError if the scheduler belongs to another optimizer.
+        TypeError unless the arguments are an optimizer and a scheduler. NotImplementedError for LBFGS, whose
+        step() needs a closure. ValueError if the optimizer was added before. AssertionError if the scheduler
+        belongs to another optimizer.
         """
         _check_optimizer(optim, lr_sch)
         if any(optim is added for added, _ in self._opts):
@@ -185,9 +187,10 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         engine = self._engine
         try:
             out = engine(*args, **kwargs)
-        except RuntimeError as error:
-            if is_lost(error):
+        except Exception as error:
+            if isinstance(error, RuntimeError) and is_lost(error):
                 raise lost(f"graph {self._name}", error) from error
+            fold(error)
             raise
         self.__dict__["_steps"] += 1
         if log:
@@ -198,8 +201,12 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         """Capture and compile for these arguments without running."""
         if self._engine.eager_calls.unobserved is not None:
             self._engine.eager_calls.begin()
-        else:
+            return
+        try:
             self._engine.compile(*args, **kwargs)
+        except Exception as error:
+            fold(error)
+            raise
 
     _compile = build_graph
 
@@ -372,6 +379,13 @@ def _check_optimizer(optim: object, lr_sch: object) -> None:
         raise RefusedType(
             f"add_optimizer takes an optimizer, got {description}; pass an instance, as"
             " flow.optim.SGD(model.parameters(), lr=0.1)"
+        )
+    if isinstance(optim, torch.optim.LBFGS):
+        raise unsupported(
+            "add_optimizer with LBFGS, whose step() computes the loss several times,",
+            "graph-optimizers",
+            "Call optimizer.step(closure) outside of a graph, or in a function under flow.compile_step, which"
+            " runs it in eager mode; or use another optimizer.",
         )
     if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
         raise TypeError(

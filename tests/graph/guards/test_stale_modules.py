@@ -163,7 +163,7 @@ def test_the_mode_of_the_first_call_stays_and_a_change_is_told_once():
     x = torch.randn(3, 4)
     assert torch.equal(graph(x), eager(x))
     module.train()
-    with pytest.warns(UserWarning, match="keeps the mode of its first call"):
+    with pytest.warns(UserWarning, match="keeps the modes of its first call"):
         result = graph(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

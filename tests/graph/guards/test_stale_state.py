@@ -222,8 +222,11 @@ def test_changed_mode_is_announced_once():
         graph(x)
         graph(x)
     module[1].eval()
-    with pytest.warns(UserWarning, match=r"keeps the modes of its first call, here train\(\)"):
+    with pytest.warns(UserWarning, match=r"keeps the modes of its first call, here train\(\)") as shown:
         graph(x)
+    assert "module 'module.1' (Dropout) was in train() at the first call and is in eval() now" in str(
+        shown[0].message
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         graph(x)

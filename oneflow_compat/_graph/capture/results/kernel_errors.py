@@ -58,6 +58,7 @@ def kernel_error(
         try:
             func(*real_args, **real_kwargs)
         except Exception as error_of_kernel:
+            error_of_kernel.__context__ = None  # the error of the fake kernel
             return error_of_kernel.with_traceback(None)
     return None
 
@@ -118,6 +119,7 @@ def _error_of(
         try:
             func(*real_args, **real_kwargs)
         except Exception as error_of_kernel:
+            error_of_kernel.__context__ = None  # the error of the fake kernel
             return error_of_kernel.with_traceback(None)
     return None
 

@@ -41,7 +41,10 @@ def merge_steps(graph: torch.fx.Graph) -> None:
     """
     whole = [n for n in graph.nodes if n.target in _WHOLE and _is_supported(n.args[0].meta["tensor"])]
     layers = _marked(graph)
-    if not whole and not layers or _ext.status() != "loaded":
+    if not whole and not layers:
+        return
+    if _ext.status() != "loaded":
+        _ext.warn_if_missing()
         return
     for node in whole:
         node.args, node.target = (_WHOLE[node.target], *node.args), _whole

@@ -97,7 +97,10 @@ def blocks_are_faster() -> bool:
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and "GenuineIntel" not in _processor()
     )
-    if _ext.status() != "loaded" or not (_env.is_set("ONEFLOW_GRAPH_BLOCKS") if said else mkl_is_slow):
+    if not (_env.is_set("ONEFLOW_GRAPH_BLOCKS") if said else mkl_is_slow):
+        return False
+    if _ext.status() != "loaded":
+        _ext.warn_if_missing()
         return False
     a = torch.ones(4, 4, dtype=torch.float32, device="cpu")
     try:

@@ -18,6 +18,7 @@ from ...._graph.saved import package, schedules, writer
 
 if TYPE_CHECKING:
     from ...._graph.call.entry import Entry
+    from ...._graph.program.captured import Effects
     from ...._graph.program.program import Program, Slot
     from ...._graph.saved.loaded import LoadedGraph
     from ..graph_members import GraphMembers
@@ -51,7 +52,22 @@ def to_html(
     else:
         entry = last_entry(graph, "to_html")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(html_report.page(entry.program, seconds))
+        file.write(html_report.page(entry.program, seconds, _writes(entry.effects)))
+
+
+def _writes(effects: Effects) -> list[str]:
+    """Return what a run does outside its program, a line each."""
+    lines = []
+    for stored in effects.attributes:
+        lines.append("appends to a list" if stored.appends else f"sets {stored.key!r}")
+    if effects.argument_changes is not None:
+        lines.append(f"changes {len(effects.argument_changes.changes)} parts of objects among the arguments")
+    lines += [f"counts {guard.label}" for guard in effects.counters]
+    steppers = (*effects.schedulers, *effects.schedulers_of_build)
+    lines += [f"steps {type(scheduler).__name__}" for scheduler in steppers]
+    if effects.gradients:
+        lines.append(f"gives {len(effects.gradients)} tensors a gradient")
+    return lines
 
 
 def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = False) -> None:
