@@ -17,6 +17,7 @@ from typing import IO, Any, Literal
 import torch
 
 from .. import _env, _processes
+from .._errors import RefusedFile
 from .._file_safety import atomic
 from .._file_safety.errors import CheckpointError
 from .._global import gathering
@@ -29,6 +30,8 @@ from .reading import LoadOptions, is_path, read_source
 __all__ = ["save", "load", "CheckpointError"]
 
 _LAYOUTS = ("torch", "folder", "pickle")
+# Under mock_torch a program may replace torch.save by a wrapper that calls save() below.
+_torch_save = torch.save
 
 
 def save(
@@ -123,7 +126,7 @@ def _save(
         data = pickles.dumps(obj, full_values=_full_values, single=True)
         return _write_file(target, lambda file: file.write(data))
     return _write_file(
-        target, lambda file: torch.save(obj, file, pickle_module or _FullTensorPickle, **arguments)
+        target, lambda file: _torch_save(obj, file, pickle_module or _FullTensorPickle, **arguments)
     )
 
 
@@ -260,7 +263,7 @@ class _FullTensorPickle(types.SimpleNamespace):
 def _write_file(target: Any, write: Callable[..., Any]) -> None:
     if not is_path(target):
         if not hasattr(target, "write"):
-            raise TypeError(f"save: the target is a path or a binary file, found {type(target).__name__}")
+            raise RefusedFile(f"save: the target is a path or a binary file, found {type(target).__name__}")
         write(target)
         return
     if os.path.isdir(target):

@@ -83,6 +83,11 @@ def test_other_class_of_error_and_missing_test_differ():
     assert [*verdict.unexplained] == ["test_a.py::b", "test_a.py::d"] and not verdict.is_good
 
 
+def test_subclass_of_torchs_error_agrees():
+    subclass = Outcome("failed", "RefusedValue", ("ValueError", "Exception"))
+    assert differing({"a": FAILED}, {"a": subclass}) == () and differing({"a": subclass}, {"a": FAILED}) == ("a",)
+
+
 def test_difference_that_a_repetition_does_not_show_is_unstable():
     verdict = judged({"a": PASSED, "b": PASSED}, {"a": FAILED, "b": PASSED})
     assert verdict.unstable == ("test_a.py::a",) and verdict.is_good

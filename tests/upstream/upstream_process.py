@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,15 @@ STOP = threading.Event()  # ends all runs, because the user interrupted them
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a test did: a result of pytest, "timeout" or "crashed", and the class of the error."""
+    """What a test did: a result of pytest, "timeout" or "crashed", and the class of the error with its bases."""
 
     result: str
     error: str = ""
+    bases: tuple[str, ...] = field(default=(), compare=False)
+
+    def agrees_with(self, torch: Outcome) -> bool:
+        """Whether the outcome is plain torch's. A subclass of torch's error agrees, because callers catch it."""
+        return self == torch or self.result == torch.result and torch.error in self.bases
 
     def __str__(self) -> str:
         return f"{self.result} ({self.error})" if self.error else self.result
@@ -61,7 +66,7 @@ def read_journal(journal: Path) -> tuple[dict[str, Outcome], str | None]:
                 entry: dict[str, Any] = json.loads(line)
                 running = entry["id"] if entry.get("started") else None
                 if "result" in entry:
-                    outcomes[entry["id"]] = Outcome(entry["result"], entry["error"])
+                    outcomes[entry["id"]] = Outcome(entry["result"], entry["error"], tuple(entry.get("bases", ())))
     return outcomes, running
 
 

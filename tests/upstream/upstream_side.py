@@ -21,7 +21,7 @@ from upstream_adapters import add_missing_names
 
 SETTINGS: dict[str, Any] = json.loads(Path(os.environ["UPSTREAM"]).read_text(encoding="utf-8"))
 JOURNAL = Path(SETTINGS["journal"])
-_errors: dict[str, str] = {}
+_errors: dict[str, list[str]] = {}  # test -> the class of its error, and the classes above it
 _results: dict[str, list[str]] = {}
 # The result of a test is the first of these that one of its phases or subtests has.
 RANKS = ("timeout", "error", "failed", "xpassed", "xfailed", "skipped", "passed")
@@ -106,10 +106,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     start = time.monotonic()
     result = yield
     results = _results.pop(item.nodeid, ["passed"])
+    classes = _errors.pop(item.nodeid, [""])
     write_line(
         id=item.nodeid,
         result=min(results, key=RANKS.index),
-        error=_errors.pop(item.nodeid, ""),
+        error=classes[0],
+        bases=classes[1:],
         seconds=round(time.monotonic() - start, 2),
     )
     return result
@@ -124,6 +126,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
     if result == "failed":
         is_timeout = call.excinfo is not None and "Timeout (>" in str(call.excinfo.value)
         result = "timeout" if is_timeout else "failed" if report.when == "call" else "error"
-        _errors.setdefault(item.nodeid, call.excinfo.typename if call.excinfo else "")
+        _errors.setdefault(item.nodeid, [cls.__name__ for cls in call.excinfo.type.__mro__] if call.excinfo else [])
     _results.setdefault(item.nodeid, []).append(result)
     return report

@@ -52,7 +52,8 @@ def read_reasons(folder: Path, suite: str) -> dict[str, str]:
 
 def differing(torch: Outcomes, here: Outcomes) -> tuple[str, ...]:
     """Return the tests whose outcomes differ: another result, another class of error, or only one side has it."""
-    return tuple(sorted(test for test in {*torch, *here} if torch.get(test) != here.get(test)))
+    common = {test for test in torch if test in here and here[test].agrees_with(torch[test])}
+    return tuple(sorted({*torch, *here} - common))
 
 
 def expected_without_baseline(here: Outcomes) -> dict[str, Outcome]:
