@@ -20,9 +20,11 @@ import hashlib
 import shutil
 import sys
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -101,25 +103,23 @@ def verdict_of(suite: Suite, unit: Unit, settings: Settings) -> Verdict:
     return judge(suite, unit, torch, here, again, reasons)
 
 
-def run_units(units: list[tuple[Suite, Unit]], settings: Settings, jobs: int) -> list[Verdict]:
-    """Judge the units in parallel, with a line that shows the progress."""
-    start, verdicts = time.monotonic(), []
+def run_units(units: list[tuple[Suite, Unit]], settings: Settings, jobs: int) -> Iterator[tuple[Verdict, int]]:
+    """Judge the units in parallel, with a line that shows the progress. Yield each verdict with its index."""
+    start, done_units = time.monotonic(), 0
     with ThreadPoolExecutor(jobs) as pool:
-        waiting: set[Future[Verdict]] = {pool.submit(verdict_of, *unit, settings) for unit in units}
+        futures = {pool.submit(verdict_of, *unit, settings): index for index, unit in enumerate(units)}
         try:
-            while waiting:
-                done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
+            while futures:
+                done, _ = wait(futures, timeout=1, return_when=FIRST_COMPLETED)
                 for future in done:
-                    verdicts.append(future.result())
-                    _show_verdict(verdicts[-1])
-                _show_progress(len(verdicts), len(units), settings, time.monotonic() - start)
+                    yield future.result(), futures.pop(future)
+                done_units += len(done)
+                _show_progress(done_units, len(units), settings, time.monotonic() - start)
         except BaseException:
             upstream_process.STOP.set()
             raise
     if sys.stdout.isatty():
         print()
-    order = [(suite.name, unit.path) for suite, unit in units]
-    return sorted(verdicts, key=lambda verdict: order.index((verdict.suite, verdict.unit)))
 
 
 def _show_progress(done: int, units: int, settings: Settings, seconds: float) -> None:
@@ -146,8 +146,8 @@ def _show_verdict(verdict: Verdict) -> None:
 
 def chosen_units(arguments: argparse.Namespace) -> list[tuple[Suite, Unit]]:
     """Return the units that the arguments name and whose checkouts are there."""
-    names = arguments.suite or [suite.name for suite in SUITES if (arguments.sources / suite.folder).is_dir()]
     by_name = {suite.name: suite for suite in SUITES}
+    names = arguments.suite or [suite.name for suite in SUITES if (arguments.sources / suite.folder).is_dir()]
     if unknown := [name for name in names if name not in by_name]:
         sys.exit(f"there is no suite {unknown[0]!r}; the suites are {', '.join(by_name)}")
     for name in names:
@@ -155,6 +155,9 @@ def chosen_units(arguments: argparse.Namespace) -> list[tuple[Suite, Unit]]:
             sys.exit(
                 f"suite {name} needs the checkout {arguments.sources / by_name[name].folder}, which is not there"
             )
+        missing = [package for package in by_name[name].packages if find_spec(package) is None]
+        if missing:
+            sys.exit(f"suite {name} imports {', '.join(missing)}; install them into {sys.prefix}")
     units = [(by_name[name], unit) for name in names for unit in by_name[name].units]
     if arguments.file:
         units = [(suite, unit) for suite, unit in units if unit.path in arguments.file]
@@ -186,19 +189,17 @@ def main() -> int:
         for suite, _ in units:
             shutil.rmtree(journals / suite.name, ignore_errors=True)
     settings = Settings(arguments.sources, journals, HERE, arguments.reuse)
+    is_good = True
     try:
-        verdicts = run_units(units, settings, arguments.jobs)
+        for verdict, index in run_units(units, settings, arguments.jobs):
+            _show_verdict(verdict)
+            is_good = is_good and verdict.is_good
+            if arguments.sample == 1:
+                write_records([record_of(verdict, *units[index], arguments.sources)])
     except KeyboardInterrupt:
         print("\ninterrupted; the same command continues")
         return 130
-    if arguments.sample == 1:
-        write_records(
-            [
-                record_of(v, suite, unit, arguments.sources)
-                for v, (suite, unit) in zip(verdicts, units, strict=True)
-            ]
-        )
-    return 0 if all(verdict.is_good for verdict in verdicts) else 1
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

@@ -105,9 +105,11 @@ def _run_process(run: Run, done: list[str]) -> str:
         **os.environ,
         "UPSTREAM": str(settings_file),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYTHONHASHSEED": "0",
+        **suite.environment,
     }
+    paths = [str(HERE), suite.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     command = [sys.executable, "-m", "pytest", "-p", "upstream_side", "-p", "pytest_timeout", "-q"]
     command += ["-c", os.devnull, "--rootdir", str(run.root), "-p", "no:cacheprovider", "-W", "ignore"]
     command += [f"--timeout={suite.seconds}", "--timeout-method=signal", *suite.options, run.unit.path]

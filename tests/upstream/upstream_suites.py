@@ -1,6 +1,7 @@
 """The test suites that `make upstream` knows, and where their files are in the folder of checkouts."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,9 @@ class Suite:
     """The tests of one project at one version.
 
     `folder` is the checkout in SOURCES, `root` the folder in it where pytest runs. `device` replaces the device
-    that the files of torch's own tests name, `adapter` the table of helper names that they need. `baseline` is False for tests that plain torch cannot run.
+    that the files of torch's own tests name, `adapter` the table of helper names that they need. `packages` are
+    modules that the tests import and that this project's requirements lack. `baseline` is False for tests that
+    plain torch cannot run.
     """
 
     name: str
@@ -27,7 +30,9 @@ class Suite:
     device: str = ""
     adapter: str = ""
     options: tuple[str, ...] = ()
-    seconds: int = 60
+    environment: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    seconds: int = 120
     baseline: bool = True
 
 
@@ -36,12 +41,28 @@ def units(paths: str, sample: float = 1.0) -> tuple[Unit, ...]:
     return tuple(Unit(path, sample) for path in paths.split())
 
 
+_TORCH_2023 = units(
+    "test_autograd.py test_optim.py test_indexing.py test_view_ops.py test_type_promotion.py"
+    " test_serialization.py distributions/test_transforms.py distributions/test_constraints.py"
+    " distributions/test_distributions.py test_stateless.py test_subclass.py test_dataloader.py"
+    " test_sort_and_select.py test_shape_ops.py test_scatter_gather_ops.py test_numpy_interop.py nn"
+) + (
+    Unit("test_modules.py", 0.2),
+    Unit("test_reductions.py", 0.1),
+    Unit("test_binary_ufuncs.py", 0.05),
+    Unit("test_unary_ufuncs.py", 0.02),
+    Unit("test_linalg.py", 0.1),
+    Unit("test_ops.py", 0.01),
+    Unit("test_ops_gradients.py", 0.02),
+)
+
 SUITES: tuple[Suite, ...] = (
     Suite(
         "torch-2.13",
-        "PyTorch 2.13 (copies in intel/torch-xpu-ops, release/2.13)",
+        "PyTorch 2.13 (copies in intel/torch-xpu-ops)",
         "torch-xpu-ops",
-        units("test_torch_xpu.py test_nn_xpu.py test_tensor_creation_ops_xpu.py test_testing_xpu.py"),
+        units("test_torch_xpu.py test_nn_xpu.py test_tensor_creation_ops_xpu.py test_testing_xpu.py")
+        + units("test_custom_ops_xpu.py test_legacy_vmap_xpu.py test_utils_xpu.py nn"),
         root="test/xpu",
         device="cpu",
     ),
@@ -49,10 +70,35 @@ SUITES: tuple[Suite, ...] = (
         "torch-2023-04",
         "PyTorch of April 2023",
         "pytorch-2023",
-        units("test_autograd.py test_optim.py test_indexing.py test_view_ops.py test_type_promotion.py"),
+        _TORCH_2023,
         root="test",
         device="cpu",
         adapter="torch-2023",
         options=("--noconftest",),
     ),
+    Suite(
+        "einops", "einops", "einops", units("einops/tests"), environment={"EINOPS_TEST_BACKENDS": "numpy,torch"}
+    ),
+    Suite("entmax", "entmax", "entmax", units("entmax")),
+    Suite(
+        "linear-operator", "linear_operator", "linear-operator", units("test"), packages=("jaxtyping", "mpmath")
+    ),
+    Suite("pytorch-optimizer", "pytorch-optimizer", "pytorch-optimizer", units("tests")),
+    Suite(
+        "torchdiffeq",
+        "torchdiffeq",
+        "torchdiffeq",
+        units("api_tests.py event_tests.py gradient_tests.py norm_tests.py odeint_tests.py"),
+        root="tests",
+        environment={"PYTHONPATH": ".."},
+        packages=("scipy",),
+    ),
+    Suite(
+        "x-transformers",
+        "x-transformers",
+        "x-transformers",
+        units("tests"),
+        packages=("einx", "loguru", "torch_einops_utils"),
+    ),
+    Suite("zuko", "zuko", "zuko", units("tests")),
 )
