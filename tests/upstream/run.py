@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -103,7 +104,9 @@ def verdict_of(suite: Suite, unit: Unit, settings: Settings) -> Verdict:
     return judge(suite, unit, torch, here, again, reasons)
 
 
-def run_units(units: list[tuple[Suite, Unit]], settings: Settings, jobs: int) -> Iterator[tuple[Verdict, int]]:
+def run_units(
+    units: list[tuple[Suite, Unit]], settings: Settings, jobs: int
+) -> Iterator[tuple[Verdict, int]]:
     """Judge the units in parallel, with a line that shows the progress. Yield each verdict with its index."""
     start, done_units = time.monotonic(), 0
     with ThreadPoolExecutor(jobs) as pool:
@@ -190,6 +193,7 @@ def main() -> int:
             shutil.rmtree(journals / suite.name, ignore_errors=True)
     settings = Settings(arguments.sources, journals, HERE, arguments.reuse)
     is_good = True
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the processes of the tests, too
     try:
         for verdict, index in run_units(units, settings, arguments.jobs):
             _show_verdict(verdict)

@@ -1,11 +1,16 @@
 """`make upstream` reports each test that differs from plain torch, and each reason that no test needs."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
 import run as upstream
 import upstream_verdict
+from time_limits import seconds
 from upstream_process import Outcome, Run, outcomes_of
 from upstream_report import PAGE, RECORDS, page_text, record_of, with_records
 from upstream_suites import SUITES, Suite, Unit
@@ -85,7 +90,9 @@ def test_other_class_of_error_and_missing_test_differ():
 
 def test_subclass_of_torchs_error_agrees():
     subclass = Outcome("failed", "RefusedValue", ("ValueError", "Exception"))
-    assert differing({"a": FAILED}, {"a": subclass}) == () and differing({"a": subclass}, {"a": FAILED}) == ("a",)
+    assert differing({"a": FAILED}, {"a": subclass}) == () and differing({"a": subclass}, {"a": FAILED}) == (
+        "a",
+    )
 
 
 def test_difference_that_a_repetition_does_not_show_is_unstable():
@@ -173,6 +180,33 @@ def test_sample_has_the_same_tests_on_both_sides(tmp_path):
         for side in ("torch", "oneflow")
     ]
     assert sides[0] == sides[1] and 5 < len(sides[0]) < 40
+
+
+def test_terminated_run_ends_the_processes_of_the_tests(tmp_path):
+    """`timeout make upstream` leaves no process behind."""
+    write_suite(
+        tmp_path,
+        "import os, pathlib, time\ndef test():\n    pathlib.Path('pid').write_text(str(os.getpid()))\n    time.sleep(600)\n",
+    )
+    script = f"""
+import sys
+sys.path.insert(0, {str(upstream.HERE)!r})
+import pathlib, run
+run.SUITES = (run.Suite("fake", "fake tests", "fake", (run.Unit("test_a.py"),)),)
+run.ROOT = pathlib.Path({str(tmp_path)!r})
+sys.argv = ["run.py", {str(tmp_path)!r}]
+sys.exit(run.main())
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    pid = tmp_path / "fake" / "pid"
+    limit = time.monotonic() + seconds(60)
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < limit:
+        time.sleep(0.1)
+    process.terminate()
+    output, _ = process.communicate(timeout=seconds(60))
+    assert "the same command continues" in output and process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 # --------------------------------------------------------------------------- what is committed

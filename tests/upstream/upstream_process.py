@@ -66,7 +66,9 @@ def read_journal(journal: Path) -> tuple[dict[str, Outcome], str | None]:
                 entry: dict[str, Any] = json.loads(line)
                 running = entry["id"] if entry.get("started") else None
                 if "result" in entry:
-                    outcomes[entry["id"]] = Outcome(entry["result"], entry["error"], tuple(entry.get("bases", ())))
+                    outcomes[entry["id"]] = Outcome(
+                        entry["result"], entry["error"], tuple(entry.get("bases", ()))
+                    )
     return outcomes, running
 
 

@@ -126,6 +126,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
     if result == "failed":
         is_timeout = call.excinfo is not None and "Timeout (>" in str(call.excinfo.value)
         result = "timeout" if is_timeout else "failed" if report.when == "call" else "error"
-        _errors.setdefault(item.nodeid, [cls.__name__ for cls in call.excinfo.type.__mro__] if call.excinfo else [])
+        _errors.setdefault(
+            item.nodeid, [cls.__name__ for cls in call.excinfo.type.__mro__] if call.excinfo else []
+        )
     _results.setdefault(item.nodeid, []).append(result)
     return report

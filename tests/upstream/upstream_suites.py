@@ -77,11 +77,19 @@ SUITES: tuple[Suite, ...] = (
         options=("--noconftest",),
     ),
     Suite(
-        "einops", "einops", "einops", units("einops/tests"), environment={"EINOPS_TEST_BACKENDS": "numpy,torch"}
+        "einops",
+        "einops",
+        "einops",
+        units("einops/tests"),
+        environment={"EINOPS_TEST_BACKENDS": "numpy,torch"},
     ),
     Suite("entmax", "entmax", "entmax", units("entmax")),
     Suite(
-        "linear-operator", "linear_operator", "linear-operator", units("test"), packages=("jaxtyping", "mpmath")
+        "linear-operator",
+        "linear_operator",
+        "linear-operator",
+        units("test"),
+        packages=("jaxtyping", "mpmath"),
     ),
     Suite("pytorch-optimizer", "pytorch-optimizer", "pytorch-optimizer", units("tests")),
     Suite(
