@@ -34,7 +34,14 @@ import upstream_process
 from upstream_process import Run, outcomes_of, read_journal
 from upstream_report import ROOT, record_of, write_records
 from upstream_suites import SUITES, Suite, Unit
-from upstream_verdict import Verdict, differing, expected_without_baseline, judge, read_reasons
+from upstream_verdict import (
+    Verdict,
+    differing,
+    expected_without_baseline,
+    judge,
+    read_reasons,
+    repeated_differences,
+)
 
 HERE = Path(__file__).parent
 PACKAGE = ROOT / "oneflow_compat"
@@ -99,7 +106,7 @@ def verdict_of(suite: Suite, unit: Unit, settings: Settings) -> Verdict:
 
     torch, here = both()
     first = differing(torch, here)
-    again = tuple(test for test in differing(*both(first)) if test in first) if first else ()
+    again = repeated_differences(first, *both(first)) if first else ()
     reasons = read_reasons(settings.reasons, suite.name)
     return judge(suite, unit, torch, here, again, reasons)
 

@@ -11,10 +11,17 @@ import pytest
 import run as upstream
 import upstream_verdict
 from time_limits import seconds
-from upstream_process import Outcome, Run, outcomes_of
+from upstream_process import Outcome, Run, RunnerError, outcomes_of
 from upstream_report import PAGE, RECORDS, page_text, record_of, with_records
 from upstream_suites import SUITES, Suite, Unit
-from upstream_verdict import REASON, differing, expected_without_baseline, judge, read_reasons
+from upstream_verdict import (
+    REASON,
+    differing,
+    expected_without_baseline,
+    judge,
+    read_reasons,
+    repeated_differences,
+)
 
 from oneflow._tables.differences import DIFFERENCES
 
@@ -140,6 +147,17 @@ def test_file_that_cannot_be_imported_is_one_error(tmp_path):
     write_suite(tmp_path, "import no_such_module_of_torch")
     outcomes = outcomes_of(Run(SUITE, UNIT, tmp_path, "torch", tmp_path / "journal.jsonl"))
     assert outcomes == {"test_a.py": Outcome("error", "not collected")}
+
+
+def test_usage_error_of_pytest_ends_the_run(tmp_path):
+    write_suite(tmp_path, DIFFERENCE)
+    suite = replace(SUITE, options=("--no-such-option",))
+    with pytest.raises(RunnerError, match="could not run test_a.py"):
+        outcomes_of(Run(suite, UNIT, tmp_path, "torch", tmp_path / "journal.jsonl"))
+
+
+def test_test_that_no_side_repeats_differs():
+    assert repeated_differences(("a", "b"), {"b": PASSED}, {"b": PASSED}) == ("a",)
 
 
 def test_interrupted_run_continues_with_the_tests_that_are_left(tmp_path):

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from upstream_suites import Suite, Unit
 
 HERE = Path(__file__).parent
 SEED = 0
 MOST_PROCESSES = 40  # a file whose tests end this many processes is given up
 COLLECTION_SECONDS = 600
+NOT_RUN = "not run"  # pytest reports an internal error or wrong usage
 STOP = threading.Event()  # ends all runs, because the user interrupted them
 
 
@@ -72,6 +74,10 @@ def read_journal(journal: Path) -> tuple[dict[str, Outcome], str | None]:
     return outcomes, running
 
 
+class RunnerError(RuntimeError):
+    """pytest ended without running tests."""
+
+
 def outcomes_of(run: Run) -> dict[str, Outcome]:
     """Run the tests that the journal does not have yet. Return the outcomes of all."""
     run.journal.parent.mkdir(parents=True, exist_ok=True)
@@ -79,19 +85,21 @@ def outcomes_of(run: Run) -> dict[str, Outcome]:
         outcomes, _ = read_journal(run.journal)
         ended = _run_process(run, [*outcomes])
         outcomes, running = read_journal(run.journal)
+        if running is None and ended == NOT_RUN:
+            raise RunnerError(f"pytest could not run {run.unit.path}; see {run.journal.with_suffix('.log')}")
         if running is None:
             return outcomes
         with run.journal.open("a", encoding="utf-8") as file:
-            lost = {"id": running, "result": ended, "error": ""}
+            lost = {"id": running, "result": "timeout" if ended == "timeout" else "crashed", "error": ""}
             file.write("\n" + json.dumps(lost) + "\n")
     return read_journal(run.journal)[0]
 
 
 def _run_process(run: Run, done: list[str]) -> str:
-    """Run pytest once. Return what to call a test that it did not end: "crashed" or "timeout"."""
+    """Run pytest once. Return how it ended: "timeout", NOT_RUN, or "crashed" if a test has not ended."""
     suite = run.suite
     settings = {
-        "side": run.side,
+        "drop_in": run.side == "oneflow" and suite.baseline,
         "journal": str(run.journal),
         "device": suite.device,
         "adapter": suite.adapter,
@@ -120,11 +128,14 @@ def _run_process(run: Run, done: list[str]) -> str:
             command, cwd=run.root, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            return _wait(process, run)
+            ended = _wait(process, run)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    if process.returncode in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+        return NOT_RUN
+    return ended
 
 
 def _wait(process: subprocess.Popen[bytes], run: Run) -> str:

@@ -2,8 +2,8 @@
 
     UPSTREAM=settings.json python -m pytest -p upstream_side FILE
 
-The side "oneflow" turns the drop-in import on before any file of the suite is imported. The side "torch" never
-imports oneflow. The journal has one JSON line when a test starts and one when it ends, so a test that ends the
+The side "oneflow" turns the drop-in import on before any file of the suite is imported, except for OneFlow's own
+tests. The side "torch" never imports oneflow. The journal has one JSON line when a test starts and one when it ends, so a test that ends the
 process is known, and the next process continues after it.
 """
 
@@ -28,12 +28,12 @@ RANKS = ("timeout", "error", "failed", "xpassed", "xfailed", "skipped", "passed"
 
 
 def enable_side() -> None:
-    """Adapt the helpers of the suite, then turn the drop-in import on for the side "oneflow"."""
+    """Adapt the helpers of the suite, then turn the drop-in import on for this side."""
     add_missing_names(SETTINGS["adapter"])
     if SETTINGS["device"]:
         os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = SETTINGS["device"]
         _instantiate_for(SETTINGS["device"])
-    if SETTINGS["side"] == "oneflow":
+    if SETTINGS["drop_in"]:
         import oneflow.mock_torch
 
         oneflow.mock_torch.enable()

@@ -19,7 +19,7 @@ class Suite:
     `folder` is the checkout in SOURCES, `root` the folder in it where pytest runs. `device` replaces the device
     that the files of torch's own tests name, `adapter` the table of helper names that they need. `packages` are
     modules that the tests import and that this project's requirements lack. `baseline` is False for tests that
-    plain torch cannot run.
+    plain torch cannot run; each of them should pass.
     """
 
     name: str
@@ -90,6 +90,15 @@ SUITES: tuple[Suite, ...] = (
         "linear-operator",
         units("test"),
         packages=("jaxtyping", "mpmath"),
+    ),
+    Suite(
+        "oneflow-0.9",
+        "OneFlow 0.9 (without a comparison)",
+        "oneflow",
+        units("tensor exceptions") + (Unit("modules", 0.1),),
+        root="python/oneflow/test",
+        environment={"ONEFLOW_TEST_CPU_ONLY": "1"},
+        baseline=False,
     ),
     Suite("pytorch-optimizer", "pytorch-optimizer", "pytorch-optimizer", units("tests")),
     Suite(

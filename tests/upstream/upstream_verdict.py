@@ -56,6 +56,12 @@ def differing(torch: Outcomes, here: Outcomes) -> tuple[str, ...]:
     return tuple(sorted({*torch, *here} - common))
 
 
+def repeated_differences(tests: tuple[str, ...], torch: Outcomes, here: Outcomes) -> tuple[str, ...]:
+    """Return those of the tests that differ in the repetition, or that no side has there."""
+    common = {*torch} & {*here} - {*differing(torch, here)}
+    return tuple(test for test in tests if test not in common)
+
+
 def expected_without_baseline(here: Outcomes) -> dict[str, Outcome]:
     """Return what a suite without a baseline expects: each test that is not skipped passes."""
     return {
