@@ -143,10 +143,14 @@ def test_run_continues_after_a_crash_and_a_time_limit(tmp_path):
     assert results == {"test_ends_the_process": "crashed", "test_sleeps": "timeout", "test_after": "passed"}
 
 
-def test_file_that_cannot_be_imported_is_one_error(tmp_path):
-    write_suite(tmp_path, "import no_such_module_of_torch")
+@pytest.mark.parametrize(
+    "line, result",
+    [("import torch.no_such_module", "error"), ("raise ValueError", "error"), ("import no_such_package", "skipped")],
+)
+def test_file_that_cannot_be_imported_is_one_error_or_lacks_a_package(tmp_path, line, result):
+    write_suite(tmp_path, line)
     outcomes = outcomes_of(Run(SUITE, UNIT, tmp_path, "torch", tmp_path / "journal.jsonl"))
-    assert outcomes == {"test_a.py": Outcome("error", "not collected")}
+    assert outcomes == {"test_a.py": Outcome(result, "not collected")}
 
 
 def test_usage_error_of_pytest_ends_the_run(tmp_path):

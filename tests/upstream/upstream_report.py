@@ -19,8 +19,8 @@ RECORDS = ROOT / "tests" / "upstream" / "results.json"
 PAGE = ROOT / "docs" / "compatibility.md"
 _IN_PAGE = re.compile(r"(?<=<!-- tests/upstream/run\.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 COLUMNS = (
-    "| tests of | file | sample | run | fail with plain torch | equal | differ, with a reason | date |",
-    "|---|---|---|---|---|---|---|---|",
+    "| tests of | file | torch | sample | run | fail with plain torch | equal | differ, with a reason | date |",
+    "|---|---|---|---|---|---|---|---|---|",
 )
 
 Record = dict[str, Any]
@@ -69,7 +69,8 @@ def table(records: list[Record]) -> str:
     for record in records:
         sample = "all" if record["sample"] == 1 else f"{100 * record['sample']:g} %"
         equal = record["tests"] - record["explained"] - len(record["unexplained"])
-        cells = [titles[record["suite"]], f"`{record['unit']}`", sample, record["tests"]]
+        torch = record["torch"].partition("+")[0]
+        cells = [titles[record["suite"]], f"`{record['unit']}`", torch, sample, record["tests"]]
         cells += [record["failed_with_torch"], equal, record["explained"], record["date"]]
         rows.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join([*COLUMNS, *rows])

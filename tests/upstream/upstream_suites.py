@@ -95,7 +95,7 @@ SUITES: tuple[Suite, ...] = (
         "oneflow-0.9",
         "OneFlow 0.9 (without a comparison)",
         "oneflow",
-        units("tensor exceptions") + (Unit("modules", 0.1),),
+        units("tensor") + (Unit("modules", 0.1),),
         root="python/oneflow/test",
         environment={"ONEFLOW_TEST_CPU_ONLY": "1"},
         baseline=False,
