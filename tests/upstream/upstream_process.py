@@ -121,6 +121,7 @@ def _run_process(run: Run, done: list[str]) -> str:
     paths = [str(HERE), suite.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     command = [sys.executable, "-m", "pytest", "-p", "upstream_side", "-p", "pytest_timeout", "-q"]
+    command += ["--continue-on-collection-errors"]
     command += ["-c", os.devnull, "--rootdir", str(run.root), "-p", "no:cacheprovider", "-W", "ignore"]
     command += [f"--timeout={suite.seconds}", "--timeout-method=signal", *suite.options, run.unit.path]
     with run.journal.with_suffix(".log").open("a", encoding="utf-8") as log:
