@@ -73,9 +73,9 @@ def _check_seekable(file: object) -> None:
     if missing:
         # The last two sentences are torch's, which programs search for.
         raise RefusedFile(
-            f"load: {type(file).__name__} has no {' and no '.join(missing)}. You can only torch.load from a file"
-            " that is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it"
-            " instead."
+            f"load: {type(file).__name__} has no {' and no '.join(missing)}. You can only torch.load from a"
+            " file that is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load"
+            " from it instead."
         )
 
 

@@ -145,7 +145,11 @@ def test_run_continues_after_a_crash_and_a_time_limit(tmp_path):
 
 @pytest.mark.parametrize(
     "line, result",
-    [("import torch.no_such_module", "error"), ("raise ValueError", "error"), ("import no_such_package", "skipped")],
+    [
+        ("import torch.no_such_module", "error"),
+        ("raise ValueError", "error"),
+        ("import no_such_package", "skipped"),
+    ],
 )
 def test_file_that_cannot_be_imported_is_one_error_or_lacks_a_package(tmp_path, line, result):
     write_suite(tmp_path, line)
