@@ -69,13 +69,12 @@ def read_source(source: str | os.PathLike[str] | IO[bytes], options: LoadOptions
 
 
 def _check_seekable(file: object) -> None:
-    missing = [name for name in ("seek", "tell") if not hasattr(file, name)]
-    if missing:
+    if not (hasattr(file, "seek") and hasattr(file, "tell")):
         # The last two sentences are torch's, which programs search for.
         raise RefusedFile(
-            f"load: {type(file).__name__} has no {' and no '.join(missing)}. You can only torch.load from a"
-            " file that is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load"
-            " from it instead."
+            f"load: {type(file).__name__} lacks seek() or tell(). You can only torch.load from a file that is"
+            " seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it"
+            " instead."
         )
 
 

@@ -135,6 +135,6 @@ def test_object_that_is_no_file_is_a_type_error_and_torchs_attribute_error():
 
 
 def test_file_that_cannot_seek_is_named_with_torchs_advice():
-    advice = "Unseekable has no seek and no tell. You can only torch.load from a file that is seekable"
+    advice = "Unseekable lacks seek.. or tell... You can only torch.load from a file that is seekable"
     with pytest.raises(AttributeError, match=advice):
         flow.load(Unseekable())

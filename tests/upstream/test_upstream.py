@@ -241,7 +241,9 @@ def test_reasons_name_tests_of_the_suite_and_rows_that_exist(suite):
     for test, reason in read_reasons(upstream.HERE, suite.name).items():
         assert any(upstream_verdict.belongs_to(test, unit) for unit in suite.units), test
         match = REASON.match(reason)
-        assert match, f"{test}: {reason!r} names no row of differences, version of torch or defect"
+        assert match, (
+            f"{test}: {reason!r} names no row of differences, version of torch, defect or environment"
+        )
         assert match["row"] is None or match["row"] in DIFFERENCES, match["row"]
 
 

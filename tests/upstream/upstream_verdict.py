@@ -20,8 +20,8 @@ else:
     import tomli as tomllib  # pytest installs it on Python 3.10
 
 Outcomes = Mapping[str, "Outcome"]
-# A reason names a row of docs/differences.md, a version of torch, or a defect of this package.
-REASON = re.compile(r"(difference `(?P<row>[\w-]+)`|torch \d+\.\d+|defect): \S")
+# A reason names a row of docs/differences.md, a version of torch, a defect of this package, or what a machine lacks.
+REASON = re.compile(r"(difference `(?P<row>[\w-]+)`|torch \d+\.\d+|defect|environment): \S")
 
 
 @dataclass(frozen=True)
