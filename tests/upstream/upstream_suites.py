@@ -44,7 +44,7 @@ def units(paths: str, sample: float = 1.0) -> tuple[Unit, ...]:
 _TORCH_2023 = units(
     "test_autograd.py test_optim.py test_indexing.py test_view_ops.py test_type_promotion.py test_serialization.py"
     " distributions/test_transforms.py distributions/test_constraints.py test_stateless.py test_subclass.py"
-    " test_numpy_interop.py nn"
+    " test_numpy_interop.py"
 ) + (Unit("test_modules.py", 0.2), Unit("test_ops.py", 0.01), Unit("test_binary_ufuncs.py", 0.05))
 
 SUITES: tuple[Suite, ...] = (
