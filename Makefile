@@ -9,6 +9,7 @@
 #   SEEDS, SECONDS            of the fuzzers: seeds A:B, the time limit of each
 #   BACKEND                   the nn.Graph backend of the fuzzers and of families
 #   GROUP                     how many programs of fuzz-memory and fuzz-samples compile in one graph
+#   SOURCES, SUITES           the folder of checkouts for upstream, and the suites that run (all that are there)
 #   MODE                      what fuzz-guards compares with eager: a backend, or compiled (torch.compile)
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -23,6 +24,8 @@ SECONDS ?= 300
 BACKEND ?= inductor
 GROUP   ?= 32
 MODE    ?= aten
+SOURCES ?=
+SUITES  ?=
 BIN     := $(VENV)/bin
 PIP     := PYTHONUNBUFFERED=1 $(BIN)/python -m pip --disable-pip-version-check
 # pip's output as one line that shows the package at work; errors go to stderr.
@@ -33,7 +36,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-libraries test-pythons test-sanitize lint shape typecheck stubs docs mutants parity \
-  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes lock clean
+  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes upstream lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -159,6 +162,9 @@ cuda-compile-check: $(VENV)/.torch ## compile the CUDA kernels on a machine with
 
 torch-changes: ## compare two installed torches in what the package relies on: OLD=interpreter NEW=interpreter
 	$(PYTHON) tests/tools/torch_changes.py $(OLD) $(NEW)
+
+upstream: $(VENV)/.extras ## run other projects' tests under the drop-in import, and compare each test with plain torch: SOURCES=folder
+	$(BIN)/python tests/upstream/run.py "$(SOURCES)" --jobs $(JOBS) $(if $(SUITES),--suite $(SUITES))
 
 lock: $(VENV)/.torch ## pin the requirements of the tests anew, for all supported Pythons
 	$(PIP) install -q uv

@@ -35,6 +35,10 @@ class RefusedType(TypeError, AssertionError):
     """An argument of a wrong type, where OneFlow asserts."""
 
 
+class RefusedFile(TypeError, AttributeError):
+    """A file object without the methods that are needed. torch's error comes from the missing attribute."""
+
+
 class EmptyParameters(RefusedValue, IndexError):
     """An empty list of parameters: torch raises ValueError, OneFlow IndexError."""
 

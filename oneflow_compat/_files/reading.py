@@ -14,6 +14,7 @@ from typing import IO, Any, TypeGuard
 
 import torch
 
+from .._errors import RefusedFile
 from .._file_safety import torch_file
 from .._file_safety.errors import CheckpointError, RefusedError, named_errors
 from .._file_safety.opening import open_regular
@@ -22,6 +23,9 @@ from . import layout, modules, pickles, safetensors
 from .map_location import is_placement, map_tensors
 from .sharded import dcp, loading
 from .sharded.folder import is_sharded, open_folder
+
+# Under mock_torch a program may replace torch.load by a wrapper that calls oneflow.load.
+_torch_load = torch.load
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,10 @@ def read_source(source: str | os.PathLike[str] | IO[bytes], options: LoadOptions
     """Return the object in a folder, a file or an open binary file."""
     if not is_path(source):
         if not hasattr(source, "read"):
-            raise TypeError(f"load: expected a path or a binary file, found {type(source).__name__}")
+            raise RefusedFile(f"load: expected a path or a binary file, found {type(source).__name__}")
         if isinstance(source, io.TextIOBase):
             raise TypeError("load: expected a binary file, found one in text mode; open it with mode 'rb'")
+        _check_seekable(source)
         return _read_file(source, getattr(source, "name", "the file object"), options)
     source = os.fspath(source)
     if os.path.isdir(source):
@@ -66,6 +71,16 @@ def read_source(source: str | os.PathLike[str] | IO[bytes], options: LoadOptions
         raise FileNotFoundError(f"load: there is no file or folder {source!r}")
     with open_regular(source) as file:
         return _read_file(file, source, options)
+
+
+def _check_seekable(file: object) -> None:
+    if not (hasattr(file, "seek") and hasattr(file, "tell")):
+        # The last two sentences are torch's, which programs search for.
+        raise RefusedFile(
+            f"load: {type(file).__name__} lacks seek() or tell(). You can only torch.load from a file that is"
+            " seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it"
+            " instead."
+        )
 
 
 def _read_folder(source: Any, options: Any) -> Any:
@@ -204,7 +219,7 @@ def _read_trusted(source: Any, name: Any, arguments: dict[str, Any]) -> Any:
     """Return the object in a torch file that the user trusts. torch.load can run code that the file names."""
     arguments = {k: v for k, v in arguments.items() if k not in ("check_crc", "weights_only")}
     try:
-        return torch.load(source, weights_only=False, **arguments)
+        return _torch_load(source, weights_only=False, **arguments)
     except pickle.UnpicklingError as error:
         raise pickle.UnpicklingError(f"{name}: {error}") from None
     except (EOFError, KeyError, IndexError, UnicodeDecodeError, AssertionError, struct.error) as error:

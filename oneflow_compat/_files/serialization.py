@@ -17,6 +17,7 @@ from typing import IO, Any, Literal
 import torch
 
 from .. import _env, _processes
+from .._errors import RefusedFile
 from .._file_safety import atomic
 from .._file_safety.errors import CheckpointError
 from .._global import gathering
@@ -31,6 +32,8 @@ from .sharded.folder import is_sharded
 __all__ = ["save", "load", "CheckpointError"]
 
 _LAYOUTS = ("torch", "folder", "pickle", "sharded")
+# Under mock_torch a program may replace torch.save by a wrapper that calls save() below.
+_torch_save = torch.save
 
 
 def save(
@@ -159,7 +162,7 @@ def _save(
         data = pickles.dumps(obj, full_values=_full_values, single=True)
         return _write_file(target, lambda file: file.write(data))
     return _write_file(
-        target, lambda file: torch.save(obj, file, pickle_module or _FullTensorPickle, **arguments)
+        target, lambda file: _torch_save(obj, file, pickle_module or _FullTensorPickle, **arguments)
     )
 
 
@@ -305,7 +308,7 @@ class _FullTensorPickle(types.SimpleNamespace):
 def _write_file(target: Any, write: Callable[..., Any]) -> None:
     if not is_path(target):
         if not hasattr(target, "write"):
-            raise TypeError(f"save: the target is a path or a binary file, found {type(target).__name__}")
+            raise RefusedFile(f"save: the target is a path or a binary file, found {type(target).__name__}")
         write(target)
         return
     if os.path.isdir(target):

@@ -430,6 +430,22 @@ def test_a_patch_of_a_torch_function_reaches_torch_and_is_undone():
     """)
 
 
+@pytest.mark.parametrize("weights_only", [None, True, False])
+def test_wrapper_of_save_and_load_is_called_once(weights_only):
+    """`save` and `load` do not call torch's names, which a write under the mock replaces, too."""
+    run_mocked(f"""
+        import io
+        calls, save, load = [], torch.save, torch.load
+        torch.save = lambda *args, **options: calls.append("save") or save(*args, **options)
+        torch.load = lambda *args, **options: calls.append("load") or load(*args, **options)
+        file = io.BytesIO()
+        torch.save(torch.ones(2), file)
+        file.seek(0)
+        assert torch.load(file, weights_only={weights_only}).tolist() == [1, 1]
+        assert calls == ["save", "load"], calls
+    """)
+
+
 def test_a_patch_through_a_lazy_mock_reaches_torch():
     with mock.enable(lazy=True):
         import torch.nn.functional as F

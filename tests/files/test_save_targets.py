@@ -119,3 +119,22 @@ def test_a_full_device_is_named(tmp_path, options):
         pytest.skip("only root makes devices")
     with pytest.raises(OSError, match="No space left on device: '.*/full'"):
         flow.save({"x": torch.ones(100_000)}, tmp_path / "full", **options)
+
+
+class Unseekable:
+    def read(self, size=-1):
+        return b""
+
+
+def test_object_that_is_no_file_is_a_type_error_and_torchs_attribute_error():
+    for error in (TypeError, AttributeError):
+        with pytest.raises(error, match="the target is a path or a binary file, found Tensor"):
+            flow.save("values", flow.ones(2))
+        with pytest.raises(error, match="expected a path or a binary file, found Tensor"):
+            flow.load(flow.ones(2))
+
+
+def test_file_that_cannot_seek_is_named_with_torchs_advice():
+    advice = "Unseekable lacks seek.. or tell... You can only torch.load from a file that is seekable"
+    with pytest.raises(AttributeError, match=advice):
+        flow.load(Unseekable())

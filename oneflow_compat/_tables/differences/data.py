@@ -11,8 +11,9 @@ DATA = {
         ),
         "here": (
             "one file in torch's format by default, OneFlow's folder with save_as_external_data (or if the"
-            " path is a folder), its pickle with layout='pickle'; load is safe unless weights_only=False;"
-            " CRC-32s are checked; saving is atomic"
+            " path is a folder), its pickle with layout='pickle'; load is safe unless weights_only=False,"
+            " and constructs the layers of torch.nn unless weights_only=True; CRC-32s are checked; saving is"
+            " atomic; a file object is read by read(), never by readinto()"
         ),
         "reason": (
             "torch.load, oneflow.load and the original OneFlow (which reads torch's files if torch is"

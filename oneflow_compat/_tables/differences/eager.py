@@ -704,7 +704,10 @@ EAGER = {
     "numpy-requires-grad": {
         "names": ["oneflow.Tensor.numpy"],
         "oneflow": "works for tensors that require grad, tensors on the GPU, and bfloat16 (as float32)",
-        "here": "the same; a copy in these cases, as in OneFlow; otherwise the memory is shared, as in torch",
+        "here": (
+            "the same, and for conjugate and negative views; a copy in these cases, as in OneFlow; otherwise"
+            " the memory is shared, as in torch"
+        ),
         "reason": "OneFlow programs often call loss.numpy()",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": (

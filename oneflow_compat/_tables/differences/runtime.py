@@ -17,6 +17,14 @@ RUNTIME = {
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ranks/test_ranks.py::test_tensors_on_two_ranks",
     },
+    "rank-without-a-group": {
+        "names": ["oneflow.distributed.get_rank", "oneflow.distributed.get_world_size"],
+        "oneflow": "work at any time: the launcher sets both numbers",
+        "here": "the same; torch raises ValueError before init_process_group()",
+        "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
+        "test": "tests/core/test_collectives_one_process.py::test_each_collective_is_the_identity",
+    },
     "one-rank-rules": {
         "names": ["oneflow.Tensor.sbp"],
         "oneflow": (

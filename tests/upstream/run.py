@@ -1,0 +1,217 @@
+"""Run other projects' test suites under the drop-in import, and compare each test with plain torch.
+
+    python tests/upstream/run.py SOURCES                          all suites whose checkouts are in SOURCES
+    python tests/upstream/run.py SOURCES --suite torch-2.13       one suite
+    python tests/upstream/run.py SOURCES --suite torch-2.13 --file test_nn_xpu.py
+
+Each unit (a file or folder of tests) runs with plain torch and under `oneflow.mock_torch`. Tests that differ run
+once more on both sides; a test that then agrees counts as unstable. Exit status 1 if a test differs without a
+reason in `tests/upstream/SUITE.toml`, or if a test with a reason does not differ.
+
+Journals in `build/upstream` hold what ran, so an interrupted run continues. They are dropped if the tests, torch
+or this package changed; `--reuse` keeps those of an older state of this package. A run of all tests of a unit is
+recorded in `tests/upstream/results.json` and in `docs/compatibility.md`; `--sample` tries a part, unrecorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import upstream_process
+from upstream_process import Run, outcomes_of, read_journal
+from upstream_report import ROOT, record_of, write_records
+from upstream_suites import SUITES, Suite, Unit
+from upstream_verdict import (
+    Verdict,
+    differing,
+    expected_without_baseline,
+    judge,
+    read_reasons,
+    repeated_differences,
+)
+
+HERE = Path(__file__).parent
+PACKAGE = ROOT / "oneflow_compat"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The folders of a run, and whether journals of an older state of this package count."""
+
+    sources: Path
+    journals: Path
+    reasons: Path
+    reuse: bool = False
+
+
+def digest_of_files(files: list[Path]) -> str:
+    """Return a digest of the contents of files."""
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def prepare(run: Run, settings: Settings, package: str) -> Run:
+    """Drop the journal of a run if it belongs to other tests, another torch or another state of this package."""
+    path = run.root / run.unit.path
+    tests = digest_of_files([*path.rglob("*.py")] if path.is_dir() else [path])
+    key = [
+        tests,
+        metadata.version("torch"),
+        sys.version,
+        repr(run.unit),
+        repr(run.suite.options),
+        repr(run.only),
+    ]
+    key += [package] if run.side == "oneflow" and not settings.reuse else []
+    text = "\n".join(key)
+    key_file = run.journal.with_suffix(".key")
+    if not key_file.exists() or not key_file.read_text(encoding="utf-8").startswith(text):
+        for suffix in (".jsonl", ".log"):
+            run.journal.with_suffix(suffix).unlink(missing_ok=True)
+        run.journal.parent.mkdir(parents=True, exist_ok=True)
+        key_file.write_text(text, encoding="utf-8")
+    return run
+
+
+def verdict_of(suite: Suite, unit: Unit, settings: Settings) -> Verdict:
+    """Run a unit on both sides, repeat the tests that differ, and judge."""
+    package = digest_of_files([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.so")])
+    folder = settings.journals / suite.name
+
+    def outcomes(side: str, only: tuple[str, ...] | None = None) -> dict[str, upstream_process.Outcome]:
+        name = unit.path.replace("/", "+") + (".again" if only else "")
+        run = Run(suite, unit, settings.sources, side, folder / side / f"{name}.jsonl", only)
+        if only:
+            run.journal.unlink(missing_ok=True)
+        return outcomes_of(prepare(run, settings, package))
+
+    def both(only: tuple[str, ...] | None = None) -> tuple[dict[str, upstream_process.Outcome], ...]:
+        here = outcomes("oneflow", only)
+        return (outcomes("torch", only) if suite.baseline else expected_without_baseline(here)), here
+
+    torch, here = both()
+    first = differing(torch, here)
+    again = repeated_differences(first, *both(first)) if first else ()
+    reasons = read_reasons(settings.reasons, suite.name)
+    return judge(suite, unit, torch, here, again, reasons)
+
+
+def run_units(
+    units: list[tuple[Suite, Unit]], settings: Settings, jobs: int
+) -> Iterator[tuple[Verdict, int]]:
+    """Judge the units in parallel, with a line that shows the progress. Yield each verdict with its index."""
+    start, done_units = time.monotonic(), 0
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(verdict_of, *unit, settings): index for index, unit in enumerate(units)}
+        try:
+            while futures:
+                done, _ = wait(futures, timeout=1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result(), futures.pop(future)
+                done_units += len(done)
+                _show_progress(done_units, len(units), settings, time.monotonic() - start)
+        except BaseException:
+            upstream_process.STOP.set()
+            raise
+    if sys.stdout.isatty():
+        print()
+
+
+def _show_progress(done: int, units: int, settings: Settings, seconds: float) -> None:
+    """Show how many units are done, how many results the journals have, and the time."""
+    if sys.stdout.isatty():
+        results = sum(len(read_journal(file)[0]) for file in settings.journals.rglob("*.jsonl"))
+        print(f"\r\033[K{done}/{units} units, {results} results, {seconds:.0f} s", end="", flush=True)
+
+
+def _show_verdict(verdict: Verdict) -> None:
+    """Print the verdict on a unit: one line, then the tests that need attention."""
+    clear = "\r\033[K" if sys.stdout.isatty() else ""
+    print(
+        f"{clear}{verdict.suite} {verdict.unit}: {verdict.tests} tests, {verdict.failed_with_torch} fail with torch,"
+        f" {len(verdict.explained)} differ with a reason, {len(verdict.unexplained)} without,"
+        f" {len(verdict.unstable)} unstable, {len(verdict.stale)} stale reasons",
+        flush=True,
+    )
+    for test, texts in verdict.unexplained.items():
+        print(f"  differs without a reason: {test} ({texts})")
+    for test in verdict.stale:
+        print(f"  has a reason but does not differ, or is gone; delete its line: {test}")
+
+
+def chosen_units(arguments: argparse.Namespace) -> list[tuple[Suite, Unit]]:
+    """Return the units that the arguments name and whose checkouts are there."""
+    by_name = {suite.name: suite for suite in SUITES}
+    names = arguments.suite or [suite.name for suite in SUITES if (arguments.sources / suite.folder).is_dir()]
+    if unknown := [name for name in names if name not in by_name]:
+        sys.exit(f"there is no suite {unknown[0]!r}; the suites are {', '.join(by_name)}")
+    for name in names:
+        if not (arguments.sources / by_name[name].folder).is_dir():
+            sys.exit(
+                f"suite {name} needs the checkout {arguments.sources / by_name[name].folder}, which is not there"
+            )
+        missing = [package for package in by_name[name].packages if find_spec(package) is None]
+        if missing:
+            sys.exit(f"suite {name} imports {', '.join(missing)}; install them into {sys.prefix}")
+    units = [(by_name[name], unit) for name in names for unit in by_name[name].units]
+    if arguments.file:
+        units = [(suite, unit) for suite, unit in units if unit.path in arguments.file]
+    if not units:
+        sys.exit("no unit is chosen: name checkouts, suites and files that upstream_suites.py has")
+    return [(suite, replace(unit, sample=unit.sample * arguments.sample)) for suite, unit in units]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sources", type=Path, help="a folder of checkouts, named as in upstream_suites.py")
+    parser.add_argument("--suite", nargs="*", help="names of suites")
+    parser.add_argument("--file", nargs="*", help="units of the suites")
+    parser.add_argument("--jobs", type=int, default=1, help="units that run at a time")
+    parser.add_argument(
+        "--sample", type=float, default=1.0, help="the fraction of tests that run; not recorded"
+    )
+    parser.add_argument("--fresh", action="store_true", help="drop the journals of earlier runs")
+    parser.add_argument(
+        "--reuse", action="store_true", help="keep journals of an older state of this package"
+    )
+    arguments = parser.parse_args()
+    arguments.sources = arguments.sources.resolve()
+    journals = ROOT / "build" / "upstream"
+    units = chosen_units(arguments)
+    if arguments.fresh:
+        for suite, _ in units:
+            shutil.rmtree(journals / suite.name, ignore_errors=True)
+    settings = Settings(arguments.sources, journals, HERE, arguments.reuse)
+    is_good = True
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the processes of the tests, too
+    try:
+        for verdict, index in run_units(units, settings, arguments.jobs):
+            _show_verdict(verdict)
+            is_good = is_good and verdict.is_good
+            if arguments.sample == 1:
+                write_records([record_of(verdict, *units[index], arguments.sources)])
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command continues")
+        return 130
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

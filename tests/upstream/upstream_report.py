@@ -1,0 +1,89 @@
+"""The records of `make upstream`: a JSON file with all differing tests, and the table of docs/compatibility.md."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from upstream_suites import SUITES, Suite, Unit
+from upstream_verdict import Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "tests" / "upstream" / "results.json"
+PAGE = ROOT / "docs" / "compatibility.md"
+_IN_PAGE = re.compile(r"(?<=<!-- tests/upstream/run\.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+COLUMNS = (
+    "| tests of | file | torch | sample | run | fail with plain torch | equal | differ, with a reason | date |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+Record = dict[str, Any]
+
+
+def commit_of(checkout: Path) -> str:
+    """Return the commit of a checkout, from git or from a file COMMIT in it."""
+    if (checkout / ".git").exists():
+        command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    file = checkout / "COMMIT"
+    return file.read_text(encoding="utf-8").strip() if file.exists() else "unknown"
+
+
+def record_of(verdict: Verdict, suite: Suite, unit: Unit, sources: Path) -> Record:
+    """Return the record of a unit's run."""
+    return {
+        "suite": verdict.suite,
+        "unit": verdict.unit,
+        "commit": commit_of(sources / suite.folder),
+        "sample": unit.sample,
+        "torch": metadata.version("torch"),
+        "oneflow": metadata.version("oneflow-compat"),
+        "python": platform.python_version(),
+        "date": datetime.date.today().isoformat(),
+        "tests": verdict.tests,
+        "skipped": verdict.skipped,
+        "failed_with_torch": verdict.failed_with_torch,
+        "unstable": [*verdict.unstable],
+        "explained": len(verdict.explained),
+        "unexplained": verdict.unexplained,
+    }
+
+
+def with_records(records: list[Record], newer: list[Record]) -> list[Record]:
+    """Return the records with newer ones, which replace those of the same unit, in the order of the suites."""
+    keys = [(suite.name, unit.path) for suite in SUITES for unit in suite.units]
+    merged = {(record["suite"], record["unit"]): record for record in [*records, *newer]}
+    return [merged[key] for key in keys if key in merged]
+
+
+def table(records: list[Record]) -> str:
+    """Return the Markdown table of the records."""
+    titles = {suite.name: suite.title for suite in SUITES}
+    rows = []
+    for record in records:
+        sample = "all" if record["sample"] == 1 else f"{100 * record['sample']:g} %"
+        equal = record["tests"] - record["explained"] - len(record["unexplained"])
+        torch = record["torch"].partition("+")[0]
+        cells = [titles[record["suite"]], f"`{record['unit']}`", torch, sample, record["tests"]]
+        cells += [record["failed_with_torch"], equal, record["explained"], record["date"]]
+        rows.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join([*COLUMNS, *rows])
+
+
+def page_text(records: list[Record], text: str) -> str:
+    """Return the text of compatibility.md with the table of the records."""
+    return _IN_PAGE.sub(lambda match: table(records) + "\n", text)
+
+
+def write_records(newer: list[Record]) -> None:
+    """Add records to the JSON file, and write the table anew."""
+    earlier = json.loads(RECORDS.read_text(encoding="utf-8")) if RECORDS.exists() else []
+    records = with_records(earlier, newer)
+    RECORDS.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page_text(records, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
