@@ -164,7 +164,7 @@ torch-changes: ## compare two installed torches in what the package relies on: O
 	$(PYTHON) tests/tools/torch_changes.py $(OLD) $(NEW)
 
 upstream: $(VENV)/.extras ## run other projects' tests under the drop-in import, and compare each test with plain torch: SOURCES=folder
-	$(BIN)/python tests/upstream/run.py "$(SOURCES)" --jobs $(JOBS) $(if $(SUITES),--suite $(SUITES))
+	$(BIN)/python tests/upstream/upstream_run.py "$(SOURCES)" --jobs $(JOBS) $(if $(SUITES),--suite $(SUITES))
 
 lock: $(VENV)/.torch ## pin the requirements of the tests anew, for all supported Pythons
 	$(PIP) install -q uv

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 import pytest
-import run as upstream
+import upstream_run as upstream
 import upstream_verdict
 from time_limits import seconds
 from upstream_process import Outcome, Run, RunnerError, outcomes_of
@@ -217,11 +217,11 @@ def test_terminated_run_ends_the_processes_of_the_tests(tmp_path):
     script = f"""
 import sys
 sys.path.insert(0, {str(upstream.HERE)!r})
-import pathlib, run
-run.SUITES = (run.Suite("fake", "fake tests", "fake", (run.Unit("test_a.py"),)),)
-run.ROOT = pathlib.Path({str(tmp_path)!r})
-sys.argv = ["run.py", {str(tmp_path)!r}]
-sys.exit(run.main())
+import pathlib, upstream_run
+upstream_run.SUITES = (upstream_run.Suite("fake", "fake tests", "fake", (upstream_run.Unit("test_a.py"),)),)
+upstream_run.ROOT = pathlib.Path({str(tmp_path)!r})
+sys.argv = ["upstream_run.py", {str(tmp_path)!r}]
+sys.exit(upstream_run.main())
 """
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     pid = tmp_path / "fake" / "pid"

@@ -17,7 +17,7 @@ from upstream_verdict import Verdict
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "tests" / "upstream" / "results.json"
 PAGE = ROOT / "docs" / "compatibility.md"
-_IN_PAGE = re.compile(r"(?<=<!-- tests/upstream/run\.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_IN_PAGE = re.compile(r"(?<=<!-- tests/upstream/upstream_run\.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 COLUMNS = (
     "| tests of | file | torch | sample | run | fail with plain torch | equal | differ, with a reason | date |",
     "|---|---|---|---|---|---|---|---|---|",

@@ -296,7 +296,9 @@ class Capture:
 
     def _finish_reads(self, inputs: list[Any], results: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
-        self.python_values: PythonGuards = self.reads.finish(replayed, self.assumptions.modes)
+        recorder = self.recorder
+        has_numbers = bool(recorder.numbers or recorder.sizes.nodes or recorder.dynamic is not None)
+        self.python_values: PythonGuards = self.reads.finish(replayed, self.assumptions.modes, has_numbers)
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
         self.python_values.keep_settings(self.settings)
         self._report_unfollowed(self.python_values.unfollowed)

@@ -176,11 +176,12 @@ class Observer:
         if site is not None:
             self.reads.warn(site, f"the code of {code.co_name}, whose reads of objects are not observed")
 
-    def finish(self, replayed: Any, modes: Any) -> PythonGuards:
+    def finish(self, replayed: Any, modes: Any, has_numbers: bool = False) -> PythonGuards:
         """Return the guards.
 
         `replayed` are the (id(container), key) that the program assigns at each call, and `modes` the ids of
-        the modules whose train() or eval() the graph keeps.
+        the modules whose train() or eval() the graph keeps. `has_numbers`: whether the program has numbers
+        that only a run knows, which build() may have kept.
         """
         reads = self.reads
         dicts_of_modules = _ids_of_attribute_dicts(reads.objects, modes)
@@ -190,7 +191,7 @@ class Observer:
         ]
         objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
         self._keys_read = {(id(g.owner), None if g.access in (CONTENTS, CELL) else g.key) for g in guards}
-        opaque = self._opaque(objects_of_build, replayed)
+        opaque = self._opaque(objects_of_build, replayed, has_numbers)
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
         written = {(owner, key) for access, owner, key in reads.written if access == ITEM}
@@ -217,17 +218,17 @@ class Observer:
             result.end_with_this_call(filled[0])
         self._caches.clear()
         result.argument_facts = [*reads.argument_facts.values()]
-        for write in writes if self._is_of_build else ():
+        for write in writes if has_numbers else ():
             if id(write.owner) not in reads.twins and write.keeps_a_number(replayed):
                 result.kept_number = write.site, write.what
         return result
 
-    def _opaque(self, objects_of_build: set[int], replayed: Any) -> list[Any]:
+    def _opaque(self, objects_of_build: set[int], replayed: Any, has_numbers: bool) -> list[Any]:
         """Return (object, site, what it is), perhaps with a Write, of what no guard follows."""
         reads = self.reads
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         if not reads.ends_capture:
-            keeping = (write for write in reads.writes if write.keeps_a_number(replayed))
+            keeping = (write for write in reads.writes if has_numbers and write.keeps_a_number(replayed))
             return opaque + [(write.owner, write.site, write.what, write) for write in keeping]
         older = [write for write in reads.writes if id(write.owner) not in objects_of_build]
         repeated = self._repeated(older, replayed, guards_are_settled=False)

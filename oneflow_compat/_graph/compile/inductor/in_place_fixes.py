@@ -231,6 +231,7 @@ def moved_values_realized() -> Iterator[None]:
     realize_into = MutationLayoutSHOULDREMOVE.realize_into
 
     def realized_into(source: Any, target: Any, unsafe_alias: bool = False) -> Any:
+        target.realize()  # as torch does next: a value that is not computed yet has no name
         name = target.get_name()
         if name in source.get_read_names():
             with mock.patch.object(FlexibleLayout, "allow_indexing", True):

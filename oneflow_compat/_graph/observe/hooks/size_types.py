@@ -10,6 +10,7 @@ import torch
 from ...errors import CaptureError
 from ...program.live_numbers import live_number
 from ...program.symbolic import SYMBOLIC_NUMBERS
+from .unfollowed import calling_site
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
@@ -35,9 +36,11 @@ def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequenc
         with contextlib.suppress(Exception):
             float(size)
     else:
+        user_site = calling_site()
         raise CaptureError(
             "build() asks for the type of a number that depends on values (.item(), the size of x[mask])",
             "It is an int in eager mode, and a symbol while a program is captured.",
+            None if user_site is None else user_site.code_location,
         )
 
 

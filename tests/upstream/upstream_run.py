@@ -1,8 +1,8 @@
 """Run other projects' test suites under the drop-in import, and compare each test with plain torch.
 
-    python tests/upstream/run.py SOURCES                          all suites whose checkouts are in SOURCES
-    python tests/upstream/run.py SOURCES --suite torch-2.13       one suite
-    python tests/upstream/run.py SOURCES --suite torch-2.13 --file test_nn_xpu.py
+    python tests/upstream/upstream_run.py SOURCES                          all suites whose checkouts are in SOURCES
+    python tests/upstream/upstream_run.py SOURCES --suite torch-2.13       one suite
+    python tests/upstream/upstream_run.py SOURCES --suite torch-2.13 --file test_nn_xpu.py
 
 Each unit (a file or folder of tests) runs with plain torch and under `oneflow.mock_torch`. Tests that differ run
 once more on both sides; a test that then agrees counts as unstable. Exit status 1 if a test differs without a
