@@ -259,7 +259,7 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Write one call of an operator into the graph, and return its symbolic results."""
-        if func._schema.is_mutable and self.phase != "update":
+        if func._schema.is_mutable and (self.phase != "update" or self.copied.has_rows):
             self.copied.check_write(func, args, kwargs)
         node_args, fake_args = self._convert_all(args)
         node_values, fake_values = self._convert_all(kwargs.values())

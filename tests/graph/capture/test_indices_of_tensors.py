@@ -159,3 +159,21 @@ def test_gradients_pass_a_row_that_is_written():
             call(torch.randn(3))
         grads.append(p.grad.tolist())
     assert grads[0] == grads[1]
+
+
+def test_a_row_that_is_returned_shows_the_update():
+    values = []
+    for compiled in (lambda f: f, lambda f: flow.compile_step(f, backend="aten")):
+        w = torch.nn.Parameter(torch.arange(6.0).view(3, 2))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+
+        def run(x):
+            row = w[x.argmax()]
+            optimizer.zero_grad()
+            row.square().sum().backward()
+            optimizer.step()
+            return row.detach()
+
+        call = compiled(run)
+        values.append([call(torch.tensor([0.0, k, 1.0])).tolist() for k in range(4)] + [w.tolist()])
+    assert values[0] == values[1]

@@ -112,6 +112,11 @@ class CopiedViews:
         # memory gets their numbers.
         self._partners: dict[int, list[torch.UntypedStorage]] = {}
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether some x[i] is a copy. An update of x then counts as a write, too."""
+        return bool(self._rows)
+
     def note(self, tensor: torch.Tensor, view: torch.Tensor) -> None:
         """Note that `view` is a copy of `tensor`."""
         memories = self._memory(tensor), self._memory(view)
