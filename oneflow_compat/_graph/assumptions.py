@@ -4,7 +4,8 @@ A capture assumes as much as possible to be the same in all calls: sizes, option
 branches. If an assumption fails, the next capture drops it. This is the record of what was learned, and from
 what:
 
-- calls that differ from those before: `argument_sizes`, `dependent_sizes`, `live_options`, `branches`
+- calls that differ from those before: `argument_sizes`, `dependent_sizes`, `live_options`, `numbers`,
+  `branches`
 - captures that failed under an assumption (capture_attempts.py): `dependent_sizes`, `constant_options`,
   `rows_are_views`
 - the first capture: `modes`
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from .argument_sizes import ArgumentSizes
 from .explanations import Explanation, of_change
+from .varying_numbers import VaryingNumbers
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -53,6 +55,7 @@ class Assumptions:
     live_options: dict[int, set[str]] = field(default_factory=dict)
     # locations of options that build() needs as constants; the others that it reads are inputs
     constant_options: set[GroupOption] = field(default_factory=set)
+    numbers: VaryingNumbers = field(default_factory=VaryingNumbers)
     # branch on sizes -> outcome, of the last call that took another outcome than its program
     branches: dict[Branch, bool] = field(default_factory=dict)
     # id of a module -> the module, and its train() or eval() at the first capture

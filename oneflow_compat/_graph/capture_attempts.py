@@ -4,8 +4,9 @@ An attempt makes assumptions that let one program serve many calls. If build() f
 assumption is dropped and build() is captured again. The methods of CaptureAttempts are nested in this order:
 
 1. `captured`: dimensions of arguments that vary are symbols. Otherwise they are numbers.
-2. `_with_options`: options of optimizers that build() reads are inputs. Otherwise they are constants.
-3. `_with_branches`: each branch on a size has the outcome of the last call, or a guessed one. Otherwise it
+2. `_with_numbers`: Python numbers that build() reads and that change are inputs. Otherwise constants.
+3. `_with_options`: options of optimizers that build() reads are inputs. Otherwise they are constants.
+4. `_with_branches`: each branch on a size has the outcome of the last call, or a guessed one. Otherwise it
    has the other outcome. Last, sizes that depend on values are known numbers.
 
 What an attempt teaches is kept in `Assumptions` (assumptions.py), so that the next capture begins with it.
@@ -23,7 +24,7 @@ from .capture.capture import Capture
 from .capture.side_effects.survivors import refuse_kept_numbers, settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .capture.update.steps_of_build import FoundOptimizer
-from .errors import CaptureError, RaisedInBuild, SizesNeeded, ViewsNeeded
+from .errors import CaptureError, NumbersFound, NumbersNeeded, RaisedInBuild, SizesNeeded, ViewsNeeded
 from .explanations import Explanation, of_constant_options, of_specialization, of_static_sizes
 from .program.live_numbers import NumberNeeded
 from .program.pytree import argument_names, tree_flatten
@@ -70,7 +71,7 @@ class CaptureAttempts:
         excluded: set[tuple[int, int]] = set()  # (index, dimension) that this call needs as numbers
         while failure is None and (dims := self._symbolic_dims(excluded)):
             try:
-                return self._with_options(dims)
+                return self._with_numbers(dims)
             except SizesNeeded as needed:
                 fixed = assumptions.argument_sizes.fix(key, needed.specializations)
                 excluded |= {(item.argument, item.dim) for item in needed.specializations}
@@ -80,7 +81,7 @@ class CaptureAttempts:
                 if error_of_handler(error) is not None:
                     raise
                 failure = of_static_sizes(error)
-        captured = self._with_options({})
+        captured = self._with_numbers({})
         if failure is not None:  # the symbols were at fault, and not build() itself
             assumptions.argument_sizes.keep_static(key)
             assumptions.explain(failure)
@@ -96,13 +97,36 @@ class CaptureAttempts:
             assumptions.argument_sizes.expect(self.key, lambda family: remembered_sizes(definition, family))
         return assumptions.argument_sizes.symbolic_dims(self.key, leaves, dynamic, names, excluded)
 
+    def _with_numbers(self, dims: SymbolicDims) -> Captured:
+        """Capture build() with these dimensions as symbols; Python numbers that change are inputs."""
+        numbers = self.assumptions.numbers
+        while True:
+            try:
+                return self._with_options(dims)
+            except NumbersFound:
+                pass
+            except NumbersNeeded as needed:
+                numbers.fix(needed.identities)
+            except SizesNeeded:
+                raise
+            except Exception as error:
+                if not numbers.inputs or error_of_handler(error) is not None:
+                    raise
+                break
+        inputs = numbers.fix_all()
+        try:
+            return self._with_numbers(dims)
+        except BaseException:
+            numbers.unfix(inputs)
+            raise
+
     def _with_options(self, dims: SymbolicDims) -> Captured:
         """Capture build() with these dimensions as symbols; options of optimizers are inputs, if possible."""
         assumptions = self.assumptions
         inputs: set[GroupOption] = set()
         try:
             return self._with_branches(dims, inputs)
-        except SizesNeeded:
+        except (SizesNeeded, NumbersFound, NumbersNeeded):
             raise
         except Exception as error:
             if inputs <= assumptions.constant_options or error_of_handler(error) is not None:
@@ -157,7 +181,7 @@ class CaptureAttempts:
                 assumptions.rows_are_views = True
             except FoundOptimizer as found:
                 self._add_optimizer(found)
-            except (SizesNeeded, NumberNeeded):
+            except (SizesNeeded, NumberNeeded, NumbersFound, NumbersNeeded):
                 raise
             except Exception as error:
                 if error_of_handler(error) is not None:

@@ -155,8 +155,12 @@ class Engine:
         if self.eager_calls.unobserved is not None:
             raise self.eager_calls.no_program("compiling or exporting")
         found = self._cached(args, kwargs)
-        if found is None or found[0].shared is not None:
-            with held():
+        if found is not None and found[0].live.numbers:
+            with held(), self.assumptions.numbers.suspended():
+                found = self._capture(args, kwargs, anew=True)
+                found[0].keep_changes()
+        elif found is None or found[0].shared is not None:
+            with held(), self.assumptions.numbers.suspended():
                 found = self._agreed(found, args, kwargs, is_run=False)
                 found[0].keep_changes()
         return found
@@ -330,7 +334,10 @@ class Engine:
             entry.python_guards.changed = None
             if label == VALUES and entry.guards.fixes_sizes and self.assumptions.let_dependent_sizes_vary():
                 return None
-            explanation, count = self.assumptions.explain_change(label, entry.python_guards.change)
+            change = entry.python_guards.change
+            if change is not None and change.label == label and change.number is not None:
+                self.assumptions.numbers.add([change.number])
+            explanation, count = self.assumptions.explain_change(label, change)
             if self.config.on_change is not None:
                 self.config.on_change(explanation)
             report_repeated(self.name, label, count)

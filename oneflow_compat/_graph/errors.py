@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from .._errors import OneFlowError, UnsupportedError, difference_hint
 
@@ -236,6 +237,18 @@ class SizesNeeded(CapturedAgain):
 
 class ViewsNeeded(CapturedAgain):
     """build() writes to x[i] with an integer tensor i, or to x while x[i] is in use: x[i] must be a view."""
+
+
+class NumbersNeeded(CapturedAgain):
+    """build() needs the values of Python numbers that were to be inputs, given by their identities."""
+
+    def __init__(self, identities: Sequence[tuple[int, Any]]) -> None:
+        super().__init__("build() needs the value of a number itself")
+        self.identities = identities
+
+
+class NumbersFound(CapturedAgain):
+    """build() reads Python numbers and changes them itself, so they become inputs of the program."""
 
 
 # After them build() runs once more in the same call, under capture or in eager mode.

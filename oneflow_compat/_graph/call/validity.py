@@ -20,6 +20,7 @@ from ..program.locations import (
     ModuleTensor,
     OptimizerParameter,
     OptimizerState,
+    PythonNumber,
     StateEntry,
 )
 from ..program.nested_state import copied
@@ -108,6 +109,7 @@ class Validity:
                 Stage.TENSORS,
                 self._look_at_tensors,
             ),
+            Test("numbers", self._same_types(), Stage.VALUES, self._note_types),
             Test("gradients", self._same_gradients(scope), Stage.VALUES, self._note_gradients),
             Test("values that build() read", self._same_values(scope), Stage.VALUES, self._note_values),
             Test("shared memory", self._same_memory(scope), Stage.VALUES, self._note_memory),
@@ -213,6 +215,17 @@ class Validity:
         return False
 
     # -- values ------------------------------------------------------------------------
+    def _same_types(self) -> str:
+        return " and ".join(
+            f"type(values[{index}]) is {type(slot.location.read(self.live)).__name__}"
+            for index, slot in enumerate(self.program.slots)
+            if isinstance(slot.location, PythonNumber)
+        )
+
+    def _note_types(self) -> bool:
+        self.python_guards.changed = "the type of a number that build() reads"
+        return False
+
     def _same_values(self, scope: Scope) -> str:
         return f"{scope.bind(self._guard)}(*values)" if self._guard is not None else ""
 
@@ -229,6 +242,8 @@ class Validity:
             self.python_guards.changed = VALUES
         elif self.guards.branches_on_options:
             self.python_guards.changed = "an option of an optimizer that build() branches on"
+        elif self.guards.branches_on_numbers:
+            self.python_guards.changed = "a number that build() branches on"
         return False
 
 

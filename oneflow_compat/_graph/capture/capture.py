@@ -12,7 +12,7 @@ from ..._global.marks import OfSeveralRanks, several
 from ..._global.tensor import memory_of
 from ..._global.zero import splitting
 from ..._signals import second_interrupt_acts_at_once
-from ..errors import CAPTURED_AGAIN, CaptureError, inside_another, no_error_is_caught
+from ..errors import CAPTURED_AGAIN, CaptureError, NumbersFound, inside_another, no_error_is_caught
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
 from ..program.captured import Captured
 from ..program.guards.scalar_guards import guard_graph
@@ -49,6 +49,7 @@ from .update.scalers_of_build import refuse_skipped_numbers
 from .update.step import Update, fill_packed_gradients
 from .update.steps_of_build import StepsOfBuild
 from .values.dynamic_dimensions import DynamicDimensions
+from .values.number_inputs import NumberInputs
 from .values.option_reads import OptionReads
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class Capture:
         self.recorder.copied.has_views_of_rows = assumptions.rows_are_views
         self.recorder.sizes.expected = dict(branches)
         self.option_inputs: set[GroupOption] = set()  # options of optimizers that build() reads as inputs
+        # each rank would have numbers of its own
+        self.number_inputs = NumberInputs(() if several() else assumptions.numbers.inputs, self.recorder)
         self.new_state: list[AdoptedState] = []
         self.update: Update | None = None
         self.loss_factor: LossFactor | None = None
@@ -113,6 +116,7 @@ class Capture:
         except BaseException as error:
             if isinstance(error, CAPTURED_AGAIN):
                 self._undo_writes()
+            self.number_inputs.restore()
             if isinstance(error, Exception):
                 settle_failed(self.recorder)
             self._release()
@@ -160,7 +164,8 @@ class Capture:
             list(early.all_modules()), definition.owner, recorder, definition.steps_in_build
         )
         ends_capture = self.config.ends_capture
-        self.reads = observe(modules.add, ends_capture, definition.steps_in_build)
+        self.reads = observe(self._note_module, ends_capture, definition.steps_in_build)
+        self.reads.numbers = self.number_inputs.places
         self.reads.takes_back = definition.steps_in_build
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (
@@ -182,6 +187,10 @@ class Capture:
         if self.kept_gradients is not None:
             self.kept_gradients.note()
         return captured.for_one_call() if self.python_values.serves_one_call else captured
+
+    def _note_module(self, module: torch.nn.Module) -> None:
+        with self.number_inputs.hidden():
+            self.modules.add(module)
 
     def _check_call(self) -> None:
         if capturing():
@@ -299,6 +308,10 @@ class Capture:
         recorder = self.recorder
         has_numbers = bool(recorder.numbers or recorder.sizes.nodes or recorder.dynamic is not None)
         self.python_values: PythonGuards = self.reads.finish(replayed, self.assumptions.modes, has_numbers)
+        self.attributes += self.number_inputs.stored
+        found, self.python_values.numbers_changed = self.python_values.numbers_changed, []
+        if self.config.ends_capture and not several() and self.assumptions.numbers.add(found):
+            raise NumbersFound  # what build() changed is taken back
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
         self.python_values.keep_settings(self.settings)
         self._report_unfollowed(self.python_values.unfollowed)
@@ -314,6 +327,7 @@ class Capture:
         """The optimizers have the state and the options of before the capture again."""
         if self.step_reads is not None and self.update is not None:
             of_steps = self.step_reads.finish((), ())
+            self.number_inputs.need_those_read_by(of_steps.guards)
             self.python_values.add(of_steps)
             self._report_unfollowed(of_steps.unfollowed)
 
@@ -334,6 +348,7 @@ class Capture:
         with (
             python_samples(self.definition.name, "build()", self.config.ends_capture),
             self.options.observed(),
+            self.number_inputs.shown(),
         ):
             with left_to_eager_mode(self):
                 if isinstance(self._gradients, GradientsOfCall):
@@ -375,7 +390,8 @@ class Capture:
             recorder, results, stored, self.results_stored, state, self.overflow, gradients.nodes
         )
         self._take_new_state_as_inputs()
-        conditions = recorder.guards + self.options.numbers.conditions
+        self.number_inputs.drop_unused(outputs.nodes)
+        conditions = recorder.guards + self.options.numbers.conditions + self.number_inputs.conditions
         conditions += update.trace.guards if update is not None else []
         guard = guard_graph(recorder.graph, conditions) if conditions else None
         graph = recorder.finish(outputs.nodes)
@@ -383,6 +399,7 @@ class Capture:
         if not (self.state.optimizers or self.definition.steps_in_build) and backward_is_unused(graph):
             warn_of_unused_backward(self)
         slots, free, free_index = slots_of(self, graph)
+        numbers = tuple(self.number_inputs.nodes.values())
         program = Program(
             name=self.definition.name,
             graph=graph,
@@ -405,7 +422,7 @@ class Capture:
         )
         guards = guards_of(self, free_index, *shared_memory(self, program))
         shared = shared_calls(recorder.calls, results.leaves)
-        return Captured(program, effects_of(self, outputs), guards, self.state.live(free), shared)
+        return Captured(program, effects_of(self, outputs), guards, self.state.live(free, numbers), shared)
 
     @property
     def owners(self) -> list[Any]:

@@ -54,6 +54,7 @@ def guards_of(capture: CaptureInterface, free_index: Any, overlaps: Any, merged:
         fixes_sizes=recorder.sizes.fixed,
         reads_values=bool(recorder.guards),
         branches_on_options=bool(capture.options.numbers.conditions),
+        branches_on_numbers=bool(capture.number_inputs.conditions),
         serves_one_call=update is not None and update.serves_one_call,
         reads_global_tensors=any(
             isinstance(value, torch.Tensor) and is_global(value) for value in (*capture.args_flat, *named)

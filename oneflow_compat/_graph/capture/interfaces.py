@@ -83,6 +83,7 @@ class CaptureInterface(Protocol):
     left_gradients: Any  # LeftGradients
     steps: Any  # StepsOfBuild
     options: Any  # OptionReads
+    number_inputs: Any  # NumberInputs
     gradient_names: dict[int, str]
     consumed: list[Any]  # the roots of each backward(), whose history is gone
 

@@ -27,7 +27,7 @@ from ..._signals import run_waiting_handlers
 from ..errors import CaptureError, user_location
 from ..program import node_editing
 from ..program.guards.scalar_guards import Condition
-from ..program.live_numbers import LiveNumber, live_number
+from ..program.live_numbers import LiveNumber, live_number, need_sizes
 from ..program.operators import (
     ASSERTIONS,
     communicates,
@@ -114,7 +114,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
     # -- inputs ---------------------------------------------------------------
-    def placeholder(self, name: str, value: torch.Tensor) -> Node:
+    def placeholder(self, name: str, value: torch.Tensor | float) -> Node:
         """A new placeholder node; placeholders stay in front of every other node."""
         graph = self.graph
         if self._first is None:
@@ -261,6 +261,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         """Write one call of an operator into the graph, and return its symbolic results."""
         if func._schema.is_mutable and (self.phase != "update" or self.copied.has_rows):
             self.copied.check_write(func, args, kwargs)
+        if self.numbers:
+            need_sizes(func, args, kwargs)
         node_args, fake_args = self._convert_all(args)
         node_values, fake_values = self._convert_all(kwargs.values())
         node_kwargs, fake_kwargs = dict(zip(kwargs, node_values)), dict(zip(kwargs, fake_values))

@@ -47,6 +47,7 @@ class _Naming:
         self.optimizer_locations = _optimizer_locations(capture)
         inputs = update.inputs if update is not None else {}
         self.scalar_inputs = {node: location for location, node in inputs.items()}
+        self.numbers, self.number_locations = capture.number_inputs.nodes, capture.number_inputs.locations()
         self.arguments = [
             Argument(i, isinstance(leaf, OfSeveralRanks))
             for i, leaf in enumerate(capture.args_flat)
@@ -65,6 +66,8 @@ class _Naming:
             elif node in self.scalar_inputs:
                 location = self.scalar_inputs[node]
                 named = "lr" if isinstance(location, GroupOption) else "optim", _name(location), location
+            elif node in self.numbers:
+                named = "number", self.numbers[node].label, self.number_locations[node]
             else:
                 named = "arg", node.target, next(arguments)
             node.meta.pop("value", None)

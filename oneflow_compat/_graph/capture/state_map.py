@@ -7,7 +7,7 @@ import torch
 
 from ..._global.tensor import memory_of
 from ..errors import CaptureError
-from ..program.locations import LiveState, ModuleTensor, OptimizerParameter, StateEntry
+from ..program.locations import LiveState, ModuleTensor, NumberSource, OptimizerParameter, StateEntry
 
 
 def memory_id(tensor: torch.Tensor) -> int:
@@ -79,7 +79,7 @@ class StateMap:
         entry = self.by_id.get(id(tensor))
         return entry.name if entry else None
 
-    def live(self, free: list[Any]) -> LiveState:
+    def live(self, free: list[Any], numbers: tuple[NumberSource, ...]) -> LiveState:
         """Return the objects that the locations of a program name."""
         entries = {entry.name: entry for entry in self.by_id.values()}
         return LiveState(
@@ -87,6 +87,7 @@ class StateMap:
             tuple(optimizer for optimizer, _ in self.optimizers),
             free,
             aliases=tuple(self.aliases),
+            numbers=numbers,
         )
 
     def all_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:

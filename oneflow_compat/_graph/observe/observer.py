@@ -15,6 +15,7 @@ from ..errors import CAPTURED_AGAIN
 from ..program.python_values import MISSING
 from .guards.counters import become_counter
 from .guards.outliving import MadeByBuild, guards_of_lasting, outliving
+from .guards.places import number_source
 from .guards.python_guards import PythonGuards
 from .guards.sources import (
     CELL,
@@ -51,6 +52,8 @@ from .instrumentation.policy import (
 if TYPE_CHECKING:
     from torch.nn import Module
 
+    from ..program.locations import NumberSource
+
 
 _TRAINING = sys.intern("training")
 
@@ -86,6 +89,9 @@ class Observer:
         # (id(owner), key or None for all of it) of what has guards
         self._keys_read: set[tuple[int, Any]] = set()
         self._stores: list[Store] = []  # what each run does as build() did
+        # the numbers that are inputs of the program, by (id(owner), key or None for a variable)
+        self.numbers: dict[tuple[int, Any], int | float] = {}
+        self._numbers_changed: list[NumberSource] = []  # that build() reads and then changes itself
         self.returned: set[int] = set()  # ids of the containers that build() returns
         self._objects_of_build: set[int] = set()  # their ids, once build() has returned
         # before the capture adds hooks of its own
@@ -184,6 +190,8 @@ class Observer:
         that only a run knows, which build() may have kept.
         """
         reads = self.reads
+        replayed = {*replayed, *self.numbers}
+        reads.writes = [w.without_symbols(self.numbers) for w in reads.writes if not w.is_at(self.numbers)]
         dicts_of_modules = _ids_of_attribute_dicts(reads.objects, modes)
         created = _ids_of_attribute_dicts(reads.objects, reads.made) | reads.made
         guards = [
@@ -212,6 +220,7 @@ class Observer:
         hold_weakly(kept, reads.weak)
         reads.weak.clear()
         result = PythonGuards(kept, pinned, unfollowed)
+        result.numbers_changed, self._numbers_changed = self._numbers_changed, []
         if reads.ends_capture:
             self._end_with_changes(result, writes, written, replayed)
         if filled:
@@ -341,7 +350,10 @@ class Observer:
             kept.append(guard)
             return
         current = guard.current()
-        if _is_equal(guard.value, current) or _is_replayed(guard, replayed):
+        if _is_replayed(guard, replayed):
+            kept.append(guard)
+            self._note_number(guard)
+        elif _is_equal(guard.value, current):
             kept.append(guard)
         elif _is_empty_or_flag(guard.value):
             self._settle_filled(guard, current, kept, filled)
@@ -356,6 +368,14 @@ class Observer:
                 return
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
+            self._note_number(guard)
+        else:  # it counts by a number that only a run knows
+            self._note_number(guard)
+
+    def _note_number(self, guard: Guard) -> None:
+        number = number_source(guard)
+        if number is not None:
+            self._numbers_changed.append(number)
 
     def _settle_filled(self, guard: Any, current: Any, kept: Any, filled: Any) -> None:
         """Keep the guard of a source that build() filled in, with its new value, if that is final."""

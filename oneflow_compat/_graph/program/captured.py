@@ -154,6 +154,8 @@ class Guards:
     reads_values: bool = False
     # whether it tests options of optimizers that build() branched on
     branches_on_options: bool = False
+    # whether it tests Python numbers that build() branched on
+    branches_on_numbers: bool = False
     # the next call starts from something else: optimizer state that step() created, or a value that build()
     # filled in where it found none
     serves_one_call: bool = False

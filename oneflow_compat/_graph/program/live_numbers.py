@@ -1,19 +1,21 @@
-"""Python floats that a program has as numbers: an option of an optimizer that build() reads, and what
-.item() of a tensor gives.
+"""Numbers that a program computes with: options of optimizers and Python numbers that build() reads, and
+what .item() of a tensor gives.
 
-While build() is captured, such a float is a torch.SymFloat, and a `LiveNumber` is its node. Python's
-arithmetic on it records the same arithmetic into the program. Code that needs the float itself gets an error:
-float(), a C function, a text.
+While build() is captured, such a number is a torch.SymFloat or torch.SymInt, and a `LiveNumber` is its node.
+Python's arithmetic on it records the same arithmetic into the program. Code that needs the number itself
+gets an error: float(), an index, a size, a C function, a text.
 
-The value of an option is known: a branch on it adds a condition, and after an error the engine captures
-build() again with the float as a constant. The value of a tensor is not: a branch on it is an error, too.
+The value of an option or a Python number is known: a branch on it adds a condition, and after an error the
+engine captures build() again with the number as a constant. The value of a tensor is not: a branch on it is
+an error, too.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -21,6 +23,7 @@ from torch.fx import Node
 
 from ..errors import NEEDS_VALUE, CapturedAgain, CaptureError
 from .guards.scalar_guards import Condition
+from .symbolic import SYMBOLIC_NUMBERS
 
 
 class NumberNeeded(CapturedAgain):
@@ -35,12 +38,27 @@ class LiveNumbers:
         self.conditions: list[Condition] = []
         self.is_needed = False  # the error below may be suppressed on its way
 
-    def number(self, value: float, node: Node) -> torch.SymFloat:
-        """Return the number that build() gets for a float."""
-        return torch.SymFloat(LiveNumber(self, value, node))
+    def number(self, value: int | float, node: Node) -> torch.SymFloat | torch.SymInt:
+        """Return the number that build() gets for a float or an int."""
+        return self.symbol(LiveNumber(self, value, node))
 
-    def need(self) -> NoReturn:
-        """Raise, because build() needs a value itself."""
+    @staticmethod
+    def symbol(number: LiveNumber) -> torch.SymFloat | torch.SymInt:
+        """Return what build() gets for a number."""
+        symbol: type = torch.SymInt if number.is_int() else torch.SymFloat
+        result: torch.SymFloat | torch.SymInt = symbol(number)
+        return result
+
+    def computed(self, value: int | float, node: Node) -> LiveNumber:
+        """Return a number that `node` computes from others of this capture."""
+        return LiveNumber(self, value, node)
+
+    def converted(self, operand: Any) -> Any:
+        """Return the operand of a number as a number, if that is possible."""
+        return operand
+
+    def need(self, *numbers: LiveNumber) -> NoReturn:
+        """Raise, because build() needs the values of numbers themselves."""
         self.is_needed = True
         raise NumberNeeded("build() needs the value of an option of an optimizer")
 
@@ -60,13 +78,13 @@ class NumbersOfTensors(LiveNumbers):
         self.made.append(weakref.ref(number))
         return number
 
-    def need(self) -> NoReturn:
-        """Raise, because build() needs a value itself."""
+    def need(self, *numbers: LiveNumber) -> NoReturn:
+        """Raise, because build() needs the values of numbers themselves."""
         raise CaptureError(NEEDS_VALUE, self.advice)
 
 
 class LiveNumber:
-    """What torch calls the node of a SymFloat or SymBool: here a value, and the fx node that computes it.
+    """What torch calls the node of a SymFloat, SymInt or SymBool: a value, and the fx node that computes it.
 
     The fx node of a constant is the constant. The value None is not known, and `number_type` is its type.
     """
@@ -100,13 +118,28 @@ class LiveNumber:
     def is_constant(self) -> bool:
         return False
 
+    def is_nested_int(self) -> bool:
+        return False
+
+    def has_hint(self) -> bool:
+        return self.value is not None
+
+    def maybe_as_int(self) -> None:
+        """Tell torch that no program is fixed to the number."""
+
     def wrap_float(self, value: float) -> LiveNumber:
         return LiveNumber(self.numbers, value, value)
 
     wrap_int = wrap_bool = wrap_float
 
+    def round(self, digits: int | None = None) -> LiveNumber:
+        rounded = _arithmetic(round)
+        if self.value is None:
+            self.numbers.need(self)
+        return rounded(self) if digits is None else rounded(self, self.wrap_float(digits))
+
     def sym_float(self) -> LiveNumber:
-        return self
+        return _TO_FLOAT(self) if self.is_int() else self
 
     def pos(self) -> LiveNumber:
         return self
@@ -114,7 +147,7 @@ class LiveNumber:
     def guard_bool(self, file: str, line: int) -> bool:
         """Return the outcome of a comparison, which the program tests from here on."""
         if self.value is None:
-            self.numbers.need()
+            self.numbers.need(self)
         if type(self.value) is not bool:
             return self.ne(self.wrap_float(0.0)).guard_bool(file, line)
         if isinstance(self.node, Node):
@@ -132,33 +165,70 @@ class LiveNumber:
         """Everything else that torch asks a node for needs the value: guard_float, expr, str, ..."""
         if name.startswith("__"):
             raise AttributeError(name)
-        self.numbers.need()
+        self.numbers.need(self)
 
 
 def _arithmetic(function: Callable[..., float]) -> Callable[..., LiveNumber]:
-    def computed(self: LiveNumber, *operands: LiveNumber) -> LiveNumber:
-        if not all(type(operand) is LiveNumber for operand in operands):  # a size that is a symbol
-            self.numbers.need()
-        every = (self, *operands)
+    def computed(self: LiveNumber, *operands: Any) -> LiveNumber:
+        every = (self, *map(self.numbers.converted, operands))
+        if not all(type(operand) is LiveNumber for operand in every):  # a size that is a symbol
+            self.numbers.need(*every)
         nodes = tuple(operand.node for operand in every)
         unknown: Any = next((operand.numbers for operand in every if operand.value is None), None)
         if unknown is not None:
-            number_type = bool if function in _COMPARISONS else float
+            number_type = _type_of_result(function, [operand.number_type for operand in every])
             result: LiveNumber = unknown.unknown(unknown.record(function, nodes), number_type)
             return result
-        value = function(*(operand.value for operand in every))
-        if type(value) not in (float, bool):  # a negative base of a power gives a complex number
-            self.numbers.need()
-        return LiveNumber(self.numbers, value, self.numbers.record(function, nodes))
+        value = _value_of(function, every)
+        if type(value) not in (int, float, bool):
+            self.numbers.need(*every)
+        return self.numbers.computed(value, self.numbers.record(function, nodes))
 
     return computed
 
 
+def _value_of(function: Callable[..., float], operands: Sequence[LiveNumber]) -> Any:
+    """Return the result, or None if the function raises, which decides what code in a `try` does."""
+    try:
+        return function(*(operand.value for operand in operands))
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+
+
+def _type_of_result(function: Callable[..., float], types: Sequence[type]) -> type:
+    if function in _COMPARISONS:
+        return bool
+    if function in _ROUNDED or function in _OF_INTEGERS and float not in types:
+        return int
+    return float
+
+
 _COMPARISONS = {getattr(operator, name) for name in "eq ne lt le gt ge".split()}
+_OF_INTEGERS = {getattr(operator, name) for name in "add sub mul mod floordiv neg abs".split()}
+_ROUNDED = {math.floor, math.ceil, math.trunc}
 _FUNCTIONS = {name: getattr(operator, name) for name in "add sub mul mod neg abs eq ne lt le gt ge".split()}
-_FUNCTIONS.update(float_truediv=operator.truediv, float_pow=operator.pow)
+_FUNCTIONS.update(
+    float_truediv=operator.truediv,
+    int_truediv=operator.truediv,
+    int_floordiv=operator.floordiv,
+    float_pow=operator.pow,
+    pow_by_natural=operator.pow,
+)
 for _name, _function in _FUNCTIONS.items():
     setattr(LiveNumber, _name, _arithmetic(_function))
+_TO_FLOAT = _arithmetic(float)
+
+
+def function_of_numbers(function: Callable[..., Any], values: Sequence[Any]) -> Any:
+    """Return the result of a function of Python for numbers of the program, which it records.
+
+    An error of the function is that of the numbers of this call.
+    """
+    operand = next(live for value in values if (live := live_number(value)) is not None)
+    if not all(type(value) in (int, float, bool) or live_number(value) is not None for value in values):
+        operand.numbers.need(operand)
+    operands = (live_number(value) or operand.wrap_float(value) for value in values)
+    return operand.numbers.symbol(_arithmetic(function)(*operands))
 
 
 def copy_of_number(value: Any) -> Any:
@@ -173,6 +243,22 @@ def copy_of_number(value: Any) -> Any:
 
 def live_number(value: object) -> LiveNumber | None:
     """Return the node of a number that is an input of the program, or None for any other value."""
-    if type(value) is torch.SymFloat or type(value) is torch.SymBool:
-        return value.node if type(value.node) is LiveNumber else None
+    if type(value) in SYMBOLIC_NUMBERS:
+        node = value.node  # type: ignore[attr-defined]  # of the class that was asked for
+        return node if type(node) is LiveNumber else None
     return None
+
+
+def need_sizes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Ask the numbers for their values that an operator takes as a size, a dimension or an index.
+
+    The shapes and the memory of its results depend on them.
+    """
+    parameters = func._schema.arguments
+    named = {parameter.name: parameter for parameter in parameters}
+    pairs = [*zip(parameters, args), *((named[name], value) for name, value in kwargs.items())]
+    for parameter, value in pairs:
+        for each in value if type(value) in (list, tuple) else (value,):
+            live = live_number(each)
+            if live is not None and live.is_int() and "int" in str(parameter.type):
+                live.numbers.need(live)

@@ -43,6 +43,27 @@ class StateEntry:
 
 
 @dataclass(frozen=True, eq=False)
+class NumberSource:
+    """Where a Python number lies that is an input of a program: `self.temperature`, a variable of a closure.
+
+    The container is a dict, or an object that reads and writes the number like one (see hooks/writes.py).
+    """
+
+    container: Any
+    key: Any
+    label: str
+    identity: tuple[int, Any]  # (id of the owner, key or None for a variable)
+
+    def read(self) -> Any:
+        """Return what lies there. Raise KeyError if there is nothing."""
+        return self.container[self.key]
+
+    def write(self, value: Any) -> None:
+        """Put a value there."""
+        self.container[self.key] = value
+
+
+@dataclass(frozen=True, eq=False)
 class LiveState:
     """The objects that locations name."""
 
@@ -53,6 +74,7 @@ class LiveState:
     saved: dict[str, Any] = field(default_factory=dict)  # values of a graph that was read from disk
     # (tensor, container, key) of each further name of a tensor of a module
     aliases: tuple[tuple[torch.Tensor, Container, Any], ...] = ()
+    numbers: tuple[NumberSource, ...] = ()  # Python numbers that are inputs
 
     def state_of(self, optimizer: int, parameter: str) -> dict[str, Any] | None:
         """Return the optimizer's state of a parameter, or None if there is none yet."""
@@ -189,6 +211,17 @@ class FreeTensor(_InContainer):
 
 
 @dataclass(frozen=True)
+class PythonNumber(_InContainer):
+    """A Python number that build() reads from an attribute, a dict or a variable, and that changes."""
+
+    index: int
+
+    def resolve(self, live: LiveState) -> tuple[Container, Keys]:
+        source = live.numbers[self.index]
+        return source.container, (source.key,)
+
+
+@dataclass(frozen=True)
 class SavedValue(_InContainer):
     """A value of a graph that was read from disk, by its name in the graph's state dict."""
 
@@ -206,5 +239,6 @@ Location = (
     | GroupOption
     | Gradient
     | FreeTensor
+    | PythonNumber
     | SavedValue
 )

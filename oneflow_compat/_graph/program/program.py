@@ -21,7 +21,7 @@ from .tensor_info import Shape
 # the values of the slots, as arguments -> the outputs
 CompiledFunction = Callable[..., Sequence[Any]]
 
-ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
+ROLES = ("arg", "param", "buffer", "optim", "lr", "free", "number")
 
 
 @dataclass(frozen=True)

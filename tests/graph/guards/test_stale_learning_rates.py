@@ -1,7 +1,5 @@
 """A learning rate that build() reads is an input of the program, or a graph follows its changes."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -69,7 +67,6 @@ def as_float_in_try(rate):
 @pytest.mark.parametrize("scale", [
     lambda m, y: y * float(rate(m)),
     lambda m, y: y * float(f"{rate(m):.4f}"),
-    lambda m, y: y * math.sqrt(rate(m)),
     lambda m, y: y * (3 if isinstance(rate(m), float) else 1),
     lambda m, y: y * float(np.float32(rate(m))),
     lambda m, y: y * as_float_in_try(rate(m)),
@@ -77,7 +74,7 @@ def as_float_in_try(rate):
     lambda m, y: torch.nn.functional.dropout(y, p=0.0 * rate(m)),
     lambda m, y: y * (2 if rate(m) < 0.06 else 1),
     lambda m, y: y + torch.tensor(m.optimizer_of_build[0].param_groups[0].get("lr")),
-], ids=["float", "text", "math", "isinstance", "numpy", "suppressed", "key", "option of an operator", "branch", "tensor"])  # fmt: skip
+], ids=["float", "text", "isinstance", "numpy", "suppressed", "key", "option of an operator", "branch", "tensor"])  # fmt: skip
 def test_a_learning_rate_that_build_needs_as_a_number_is_followed(scale):
     assert_follows(
         lambda model, optimizer: None,

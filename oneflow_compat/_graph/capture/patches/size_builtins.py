@@ -1,10 +1,11 @@
-"""Python's len, min, max and repr for sizes that are symbols."""
+"""Python's len, min, max, repr and math for sizes and numbers that are symbols."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
 import functools
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -15,10 +16,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ...._active import capturing
 from ...errors import is_internal
-from ...program.live_numbers import live_number
+from ...program.live_numbers import function_of_numbers, live_number
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from .patching import patched
 
+_MATH = "exp sqrt log log2 log10 log1p expm1 pow sin cos tan tanh atan floor ceil trunc fabs".split()
 _is_of_torch = functools.lru_cache(None)(is_internal)
 _SYM_NODE = "torch.fx.experimental.sym_node"
 
@@ -27,7 +29,8 @@ _SYM_NODE = "torch.fx.experimental.sym_node"
 def builtins_of_sizes() -> Iterator[None]:
     """While build() is captured, len() takes tensors of unknown sizes, min() and max() take sizes.
 
-    They also take scalars computed from sizes, and tensors of one element.
+    They also take scalars computed from sizes, and tensors of one element. Functions of `math` take numbers
+    of the program.
     """
     comparisons = [
         patched(cls, f"__{name}__", _comparison)
@@ -48,7 +51,10 @@ def _patched_builtins() -> Iterator[None]:
         patched(builtins, "len", _length),
         patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
         patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
+        contextlib.ExitStack() as stack,
     ):
+        for name in _MATH:
+            stack.enter_context(patched(math, name, _of_numbers))
         yield
 
 
@@ -87,10 +93,28 @@ def _length(original: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def _is_known(value: Any) -> bool:
+    live = live_number(value)
+    return live is not None and live.value is not None
+
+
+def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `math` that takes numbers of the program, too."""
+
+    def computed(*values: Any) -> Any:
+        if any(live_number(value) is not None for value in values):
+            return function_of_numbers(function, values)
+        return function(*values)
+
+    return computed
+
+
 def _extreme(of_sizes: Any, better: Any) -> Any:
     def make(original: Callable[..., Any]) -> Any:
         def extreme(*values: Any, **named: Any) -> Any:
             if len(values) == 2 and not named and not type(values[0]) is type(values[1]) is int:
+                if any(map(_is_known, values)):  # its branch is a condition of the program
+                    return original(*values)
                 if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
                     return of_sizes(*values)
                 tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]

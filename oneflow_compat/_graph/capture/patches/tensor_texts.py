@@ -64,7 +64,7 @@ def _of_number(original: Callable[..., str]) -> Callable[..., str]:
     def text(number: torch.SymFloat, form: str) -> str:
         live = live_number(number)
         if live is not None:
-            live.numbers.need()
+            live.numbers.need(live)
         return original(number, form)
 
     return text

@@ -99,9 +99,9 @@ def refuse_kept_numbers(references: Sequence[Any], captured: Captured) -> None:
     if kept is None and not _are_held(references, stored):
         return
     gc.collect()
-    if kept is not None or _are_held(references, stored):
-        alive = [number for reference in references if (number := reference()) is not None]
-        _clear_caches(*(symbol for symbol in gc.get_referrers(*alive) if type(symbol) in SYMBOLIC_NUMBERS))
+    symbols = _symbols_of(references, stored)
+    if kept is not None or symbols:
+        _clear_caches(*symbols)
         python_values.undo_writes()
         captured.effects.undo_capture(captured.live)
         site, what = kept or (None, "an object outside")
@@ -115,6 +115,13 @@ def refuse_kept_numbers(references: Sequence[Any], captured: Captured) -> None:
 def _are_held(references: Sequence[Any], stored: set[int]) -> bool:
     numbers = [number for reference in references if (number := reference()) is not None]
     return any(id(number) not in stored for number in numbers)
+
+
+def _symbols_of(references: Sequence[Any], stored: set[int]) -> list[Any]:
+    """Return the symbols of the numbers that are not stored. The history of a result holds numbers only."""
+    alive = [number for reference in references if (number := reference()) is not None]
+    alive = [number for number in alive if id(number) not in stored]
+    return [symbol for symbol in gc.get_referrers(*alive) if type(symbol) in SYMBOLIC_NUMBERS]
 
 
 def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[RecordedTensor]:

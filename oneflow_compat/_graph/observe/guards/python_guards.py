@@ -13,6 +13,7 @@ import torch
 from ...program.python_values import MISSING, tensor_meta
 from .checkers import differs, new_checker
 from .layouts import is_compared_with_others
+from .places import changed_number
 from .sources import (
     CONTENTS,
     COUNTER,
@@ -28,6 +29,7 @@ from .sources import (
 )
 
 if TYPE_CHECKING:
+    from ...program.locations import NumberSource
     from ..instrumentation.instrument import Site
 
 
@@ -39,6 +41,7 @@ class Change:
     old: str
     new: str
     code_location: tuple[Any, ...] | None
+    number: NumberSource | None = None  # of a number that holds another one now
 
 
 class PythonGuards:
@@ -57,6 +60,7 @@ class PythonGuards:
         self.undo_writes: Callable[[], None] = _nothing  # takes back what build() changed, until it has run
         self.unrepeated: tuple[Any, str] | None = None  # (site, what) of a change that no run repeats
         self.kept_number: tuple[Site, str] | None = None  # (site, what) of a number that no run fills in
+        self.numbers_changed: list[NumberSource] = []  # that build() reads and then changes itself
         self.stores: list[Any] = []  # what each run puts into containers outside (see hooks/writes.py)
         self.argument_facts: list[Any] = []  # what build() asked of its arguments
         self._free_of: dict[Any, Any] = {}
@@ -191,7 +195,8 @@ class PythonGuards:
 
     def _fails(self, guard: Any) -> bool:
         self.changed = guard.label
-        self.change = Change(guard.label, _shown(guard.value), _shown(guard.current()), guard.code_location)
+        old, new = _shown(guard.value), _shown(guard.current())
+        self.change = Change(guard.label, old, new, guard.code_location, changed_number(guard))
         return False
 
     def tell_mode(self, guard: Any) -> None:

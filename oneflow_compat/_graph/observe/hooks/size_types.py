@@ -31,7 +31,7 @@ def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequenc
         return
     live = live_number(size)
     if live is not None:
-        live.numbers.need()
+        live.numbers.need(live)
     elif size.node.has_hint():
         with contextlib.suppress(Exception):
             float(size)

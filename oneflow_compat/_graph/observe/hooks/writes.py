@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import array
 import collections
-import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from ...program.program import roots
 from ...program.python_values import MISSING, is_constant, same_value
 from ...program.pytree import flatten_containers
 from ...program.symbolic import is_run_value
+from ..guards.places import Place, value_at
 from ..guards.sources import (
     ATTRIBUTE,
     CELL,
@@ -38,22 +38,6 @@ from .kept_numbers import holds_number
 
 if TYPE_CHECKING:
     from ..instrumentation.instrument import Site
-
-
-class Place:
-    """A variable of a closure, or an attribute that is in no dict, as a container without keys."""
-
-    def __init__(self, owner: Any, name: Any) -> None:
-        self.owner, self.name = owner, name
-
-    def __getitem__(self, key: None) -> Any:
-        return _value_of(self.owner, self.name)
-
-    def __setitem__(self, key: None, value: Any) -> None:
-        if self.name is CELL:
-            self.owner.cell_contents = value
-        else:
-            setattr(self.owner, self.name, value)
 
 
 class Store:
@@ -134,6 +118,19 @@ class Write:
             return (id(self.owner), None if self.key is CELL else self.key) in counted
         return not is_a(self.owner, dict) and any(owner == id(self.owner) for owner, _ in counted)
 
+    def is_at(self, places: Collection[tuple[int, Any]]) -> bool:
+        """Whether it is the write of an attribute or variable at one of the places."""
+        return self.key is not None and (id(self.owner), None if self.key is CELL else self.key) in places
+
+    def without_symbols(self, numbers: Mapping[tuple[int, Any], int | float]) -> Write:
+        """Return the write with the numbers that were there, if symbols lay in their places."""
+        keys = [key for owner, key in numbers if owner == id(self.owner)]
+        if self.key is not None or not keys or not is_a(self.owner, dict):
+            return self
+        entries = _entries(self.before)
+        entries.update((key, numbers[id(self.owner), key]) for key in keys if key in entries)
+        return replace(self, before=(*entries, *entries.values()))
+
     def settled(self, is_followed: Callable[[int, Any], bool] = lambda owner, key: False) -> Write:
         """Return the write with the keys that it changed, because others may change later."""
         if self.key is not None or not is_a(self.owner, dict):
@@ -143,7 +140,7 @@ class Write:
 
     def current(self) -> Any:
         """Return the value of the attribute or variable."""
-        return _value_of(self.owner, self.key)
+        return value_at(self.owner, self.key)
 
     def guards(self, written: set[tuple[int, Any]], is_followed: Callable[[int, Any], bool]) -> list[Guard]:
         """Return guards of what the write left: a later call that finds it there need not write it.
@@ -277,20 +274,6 @@ def _changed_keys(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[Any]:
 
 def _is_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
     return len(before) == len(now) and all(map(same_value, before, now))
-
-
-def _value_of(owner: Any, name: Any) -> Any:
-    """Return the value of an attribute, or of a variable of a closure; MISSING if it has none."""
-    try:
-        return owner.cell_contents if name is CELL else _of_object(owner, name)
-    except (AttributeError, ValueError):
-        return MISSING
-
-
-def _of_object(owner: Any, name: str) -> Any:
-    if is_a(owner, threading.local):
-        return getattr(owner, name)
-    return type.__getattribute__(owner, name) if is_a(owner, type) else object.__getattribute__(owner, name)
 
 
 def _article(noun: str) -> str:

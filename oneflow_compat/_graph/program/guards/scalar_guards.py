@@ -120,8 +120,9 @@ def compile_guard(program: Program) -> Callable[..., bool]:
         try:
             with torch.no_grad():
                 return all(function(*(values[i] for i in inputs)))
-        except (RuntimeError, IndexError):
-            # an earlier condition that no longer holds had implied a shape
+        except (RuntimeError, IndexError, ArithmeticError, ValueError):
+            # an earlier condition that no longer holds had implied a shape; or build() raises, as it divides
+            # by a number
             return False
 
     return holds
