@@ -393,7 +393,7 @@ def test_a_message_class_has_the_descriptor_of_its_messages():
     descriptor = op_conf.FeedInputOpConf.DESCRIPTOR
     assert descriptor.full_name == "oneflow.FeedInputOpConf"
     assert [field.name for field in descriptor.fields] == ["in_0", "out_0"]
-    assert op_conf.FeedInputOpConf(in_0="x").DESCRIPTOR == descriptor
+    assert descriptor == op_conf.FeedInputOpConf(in_0="x").DESCRIPTOR
 
 
 class Mul(nn.Graph):

@@ -51,7 +51,7 @@ def _share_memory(lists: list[list[torch.Tensor]]) -> bool:
 
 
 def _overlap(tensors: list[torch.Tensor]) -> bool:
-    """Whether tensors of one memory share elements; True if their positions depend on values, as of `x[i]`."""
+    """Whether tensors of one memory share elements; True if their positions depend on values (`x[i]`)."""
     if any(tensor._has_symbolic_sizes_strides for tensor in tensors):
         return True
     return bool(compute_overlapping_tensors(tensors, symbolic=False))
