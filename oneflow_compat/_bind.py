@@ -222,9 +222,9 @@ def _add_names(name: str, torch_name: str) -> None:
         has_row = attr in function_rows(name) or attr in rename_rows(name)
         if has_row and not (_is_torch_dialect and attr in _extended(name)):
             own[attr] = getattr(sys.modules[name], attr)
-        elif not issubclass(type(value), ModuleType) or not (
-            is_ours(f"{name}.{attr}") or is_row(f"{name}.{attr}")
-        ):
+        elif issubclass(type(value), ModuleType) and (is_ours(f"{name}.{attr}") or is_row(f"{name}.{attr}")):
+            own[attr] = importlib.import_module(f"{name}.{attr}")
+        else:
             own[attr] = value
 
 

@@ -6,6 +6,7 @@ of this package ask `cpu_for_cuda`. With a CUDA device the variable has no effec
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any
 
@@ -34,6 +35,15 @@ def _replaced(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return "cpu" if value.partition(":")[0] == "cuda" else value.replace("torch.cuda.", "torch.")
+
+
+def names_of_cuda() -> dict[str, Any]:
+    """Return what stands for the names of torch.cuda that raise without a CUDA device."""
+    types = (
+        "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor"
+        " LongTensor ShortTensor"
+    )
+    return {"device": contextlib.nullcontext, **{name: getattr(torch, name) for name in types.split()}}
 
 
 class _CpuForCuda(TorchFunctionMode):

@@ -27,6 +27,19 @@ class Map(dict[Any, Any]):
     """A field of messages by key."""
 
 
+class _Descriptor:
+    """The names of a message class and of its fields, as protobuf's text_format reads them."""
+
+    def __get__(self, message: Message | None, cls: type[Message]) -> types.SimpleNamespace:
+        fields = [(message or cls())._field(field) for field in cls.FIELDS]
+        return types.SimpleNamespace(
+            name=cls.__name__,
+            full_name=f"oneflow.{cls.__name__}",
+            fields=fields,
+            fields_by_name={f.name: f for f in fields},
+        )
+
+
 class Message:
     """Base of the messages; see the docstring of the module."""
 
@@ -118,14 +131,7 @@ class Message:
         copy.CopyFrom(self)
         return copy
 
-    @property
-    def DESCRIPTOR(self) -> types.SimpleNamespace:
-        """The names of the message and of its fields, as protobuf's text_format reads them."""
-        name = type(self).__name__
-        fields = [self._field(field) for field in self.FIELDS]
-        return types.SimpleNamespace(
-            name=name, full_name=f"oneflow.{name}", fields=fields, fields_by_name={f.name: f for f in fields}
-        )
+    DESCRIPTOR = _Descriptor()
 
     def ListFields(self) -> list[tuple[types.SimpleNamespace, Any]]:
         """[(description, value)] of the fields that are set, as protobuf's text_format reads them."""

@@ -70,6 +70,9 @@ class BuiltinMethod:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (torch.Tensor, self.__name__)
+
 
 def _is_our_function(function: Any) -> bool:
     function = getattr(function, "_function", function)

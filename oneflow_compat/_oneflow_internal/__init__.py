@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, manual_seed
 
 from .. import _lazy_mode as lazy_mode
+from .._cpu_for_cuda import cpu_for_cuda
 from .._message import data_type_number
 from .._ops.core import Generator
 from ..framework._helpers import _broadcast_py_object
@@ -61,7 +62,7 @@ def GetCurrentStack() -> str:
 
 def default_generator(device: str = "auto", index: int | None = None) -> torch.Generator:
     """The device's own random stream: the CPU's for "cpu" and "auto"."""
-    owner = torch.device("cpu" if device == "auto" else device)
+    owner = torch.device("cpu" if device == "auto" else cpu_for_cuda(device))
     if owner.type == "cpu":
         return torch.default_generator
     torch.cuda.init()

@@ -9,6 +9,7 @@ import torch
 
 from .. import _env
 from .._bind import apply_dialect
+from .._cpu_for_cuda import cpu_for_cuda
 from .._exact import switch
 from .._global.placement import require_device_type
 
@@ -68,6 +69,7 @@ class Generator(metaclass=_MakesTorchs):
     _made = torch.Generator
 
     def __new__(cls, device: torch.device | str | None = None) -> torch.Generator:  # type: ignore[misc]
+        device = cpu_for_cuda(device)
         return torch.Generator() if device in (None, "auto") else torch.Generator(device)
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Callable
 
 from .scopes import START, Binding, Position, Scope
-from .uses import Load, Use, imported_by_call, is_library
+from .uses import Load, Use, imported_by_call, is_library, is_method_of_oneflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,6 +39,7 @@ class Binder(ast.NodeVisitor):
         self.scope = Scope("module")
         self.loads: list[Load] = []
         self.imported: list[Use] = []
+        self.libraries: set[str] = set()
         self.probed: set[str] = set()
         self.stored: set[str] = set()
         self._scopes = [self.scope]
@@ -121,6 +122,7 @@ class Binder(ast.NodeVisitor):
         for alias in node.names:
             root = alias.name.partition(".")[0]
             is_ours = is_library(alias.name)
+            self.libraries.add(root)
             path = (alias.name if alias.asname else root) if is_ours else ""
             self.bind(alias.asname or root, _end(node), path=path)
             if is_ours and "." in alias.name:
@@ -128,6 +130,7 @@ class Binder(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = node.module if node.level == 0 and node.module else ""
+        self.libraries.add(module.partition(".")[0])
         for alias in node.names:
             path = f"{module}.{alias.name}" if is_library(module) else ""
             if alias.name == "*":
@@ -325,7 +328,7 @@ class Binder(ast.NodeVisitor):
     # ---- loads
     def load(self, node: ast.expr, call: ast.Call | None = None, suffix: str = "") -> None:
         root = node.id if isinstance(node, ast.Name) else _root(node)
-        if root:
+        if root or is_method_of_oneflow(node):
             self.loads.append(
                 Load(
                     node,

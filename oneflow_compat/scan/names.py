@@ -15,7 +15,7 @@ from functools import lru_cache
 from .binder import Binder
 from .lookup import find
 from .scopes import Binding, Position, Scope
-from .uses import Load, Use, imported_by_call, is_library
+from .uses import Load, Use, imported_by_call, is_library, is_method_of_oneflow
 
 MAX_CALLS = 8  # calls in one chain of names; longer chains are left out
 MAX_DEPTH = 40  # aliases of aliases
@@ -47,8 +47,10 @@ def names_in(source: str | bytes, filename: str = "<source>") -> FileNames:
     uses = dict.fromkeys(binder.imported)
     roots = binder.library_roots()
     for load in binder.loads:
-        if load.root in roots:
-            uses.update(dict.fromkeys(_uses_of(load, resolver)))
+        names = _uses_of(load, resolver) if load.root in roots else []
+        if not names and "oneflow" in binder.libraries:
+            names = _uses_of_methods(load)
+        uses.update(dict.fromkeys(names))
     binder.release()
     return FileNames(list(uses), frozenset(binder.probed), frozenset(binder.stored))
 
@@ -62,6 +64,14 @@ def _uses_of(load: Load, resolver: _Resolver) -> list[Use]:
         for name in names
         if "." in name and not name.endswith("()")
     ]
+
+
+def _uses_of_methods(load: Load) -> list[Use]:
+    """Return the use of a method that only OneFlow's tensors have, on a value of unknown origin."""
+    node = load.node
+    if load.suffix or not isinstance(node, ast.Attribute) or not is_method_of_oneflow(node):
+        return []
+    return [Use(f"oneflow.Tensor.{node.attr}", node.lineno, node.col_offset, load.call)]
 
 
 # --------------------------------------------------------------------------- resolution

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from .scopes import Scope
 
 LIBRARIES = ("oneflow", "torch")
+# Methods that no other library has: in a file that imports oneflow they are OneFlow's on any value.
+METHODS_OF_ONEFLOW = frozenset({"to_consistent", "is_consistent"})
 IMPORT_FUNCTIONS = frozenset({"import_module", "importorskip", "__import__"})
 
 
@@ -36,6 +38,10 @@ class Load:
     mentioned: bool = False
     guarded: bool = False
     suffix: str = ""
+
+
+def is_method_of_oneflow(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in METHODS_OF_ONEFLOW
 
 
 def is_library(path: str) -> bool:

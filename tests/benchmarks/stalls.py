@@ -3,11 +3,11 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/stalls.py                       # transformer and ResNet-50
     OMP_NUM_THREADS=1 python tests/benchmarks/stalls.py --models transformer --after 100
 
-A child process compiles from the third call on (auto itself waits until a compiled program pays), and the loop goes
-on until some steps after the switch. A stall is the time of a step beyond the median of its phase: the call that looks
-the program up and starts the child, the calls while the child compiles, the call that loads the compiled program, and
-the calls after it, of which the first one runs the program for the first time. Wall time is what a user sees; the CPU
-time of the loop's thread does not depend on what else runs on the machine.
+The third call looks the program up. A child process compiles from the fourth call on (auto itself waits until a
+compiled program pays), and the loop goes on until some steps after the switch. A stall is the time of a step beyond the
+median of its phase: the call that looks the program up and the one that starts the child, the calls while the child
+compiles, the call that loads the compiled program, and the calls after it, of which the first one runs the program for
+the first time. Wall time is what a user sees; the CPU time of the loop's thread depends less on what else runs.
 """
 
 import argparse
@@ -21,12 +21,16 @@ import starts
 PHASES = ("start", "compiling", "switch", "after")
 
 
+def state_of(tiered):
+    return tiered.backend, tiered.compilation is not None, tiered.plan is not None
+
+
 def phase_of(tiered, before):
     """Return the phase of a step that changed the state of the program from `before` to its present one."""
-    now = tiered.backend, tiered.compilation is not None
+    backend, compiles, _ = now = state_of(tiered)
     if now != before:
-        return "start" if now[1] else "switch"
-    return "compiling" if now[1] else "after" if now[0] == "inductor" else None
+        return "switch" if backend == "inductor" else "start"
+    return "compiling" if compiles else "after" if backend == "inductor" else None
 
 
 def measure(model_name, after):
@@ -34,7 +38,7 @@ def measure(model_name, after):
 
     from oneflow._graph.compile import auto
 
-    auto.experience.compile_seconds = 0.0  # compile at the third call
+    auto.experience = auto.Experience()
     torch.manual_seed(0)
     model, x, y = starts.MODELS[model_name]()
     tiers, compile_ = [], auto.compile
@@ -50,11 +54,12 @@ def measure(model_name, after):
     seconds, left = {phase: [] for phase in PHASES}, after
     while left:
         tiered = tiers[-1]
-        before = tiered.backend, tiered.compilation is not None
+        before = state_of(tiered)
         wall, cpu = time.perf_counter(), time.thread_time()
         step(x, y).item()
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
         phase = phase_of(tiers[-1], before)
+        auto.experience.compile_seconds = 0.0  # compile from the fourth call on
         if phase is not None:
             seconds[phase].append((wall, cpu))
         left -= phase in ("switch", "after")

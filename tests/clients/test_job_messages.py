@@ -389,6 +389,13 @@ def test_text_format_of_protobuf_prints_a_message():
     assert text_format.MessageToString(job).replace("predict_conf {\n}\n", "predict_conf {\n}\n") == str(job)
 
 
+def test_a_message_class_has_the_descriptor_of_its_messages():
+    descriptor = op_conf.FeedInputOpConf.DESCRIPTOR
+    assert descriptor.full_name == "oneflow.FeedInputOpConf"
+    assert [field.name for field in descriptor.fields] == ["in_0", "out_0"]
+    assert descriptor == op_conf.FeedInputOpConf(in_0="x").DESCRIPTOR
+
+
 class Mul(nn.Graph):
     def build(self, x):
         return x.reshape(6) * 2.5

@@ -43,6 +43,10 @@ assert placement == flow.placement.all("cuda") and g.to_global(sbp=flow.sbp.spli
 flow.save({"w": x}, "saved")
 assert flow.load("saved", map_location="cuda")["w"].equal(x)
 assert not flow.cuda.is_available()
+with flow.cuda.device(0):
+    assert flow.cuda.FloatTensor([1.0]).equal(flow.ones(1, device="cuda"))
+generator = flow.Generator(device="cuda").manual_seed(1)
+assert flow.rand(2, generator=generator, device="cuda").shape == (2,)
 
 import oneflow.compatible.single_client as of
 
@@ -50,6 +54,8 @@ import oneflow.compatible.single_client as of
 def job(x: of.typing.Numpy.Placeholder((2,))) -> of.typing.Numpy:
     with of.scope.placement("gpu", "0:0"):
         return x + 1
+
+assert of.Generator("cuda").initial_seed() and of.default_generator("cuda") is flow.default_generator
 
 import numpy
 print(y.device, g.placement.type, job(numpy.ones(2, numpy.float32)).tolist())

@@ -1,6 +1,8 @@
 """The table of differences: complete rows, tests that exist, ids that errors and tests may name."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,10 @@ def test_error_names_the_command_that_prints_its_row():
     words = shlex.split(re.search(r"`(.*?)`", text)[1])
     assert words[:3] == ["python", "-m", "oneflow"]
     assert command.main(words[3:]) == 0
+
+
+def test_a_reader_that_ends_first_gets_no_traceback():
+    command = [sys.executable, "-m", "oneflow", "--difference", "oneflow"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait() == 1

@@ -1,11 +1,13 @@
 """`import oneflow` changes nothing in a process for code that does not use it."""
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from oneflow._tables.tensor import TENSOR
 
@@ -48,6 +50,12 @@ def test_every_probe_gives_what_plain_torch_gives(outcomes):
 def test_only_the_names_of_the_table_are_new(outcomes):
     plain, ours = outcomes
     assert set(ours["dir"]) - set(plain["dir"]) == ADDED and set(plain["dir"]) <= set(ours["dir"])
+
+
+@pytest.mark.parametrize("name", sorted(n for n, row in TENSOR.items() if row[0] in ("method", "builtin")))
+def test_an_added_method_is_itself_after_pickling(name):
+    method = getattr(torch.Tensor, name)
+    assert pickle.loads(pickle.dumps(method)) is method
 
 
 @pytest.mark.parametrize(

@@ -513,8 +513,9 @@ def test_the_dict_of_a_module_has_torchs_names():
         for path in ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.nn.init"):
             theirs, ours = vars(sys.modules[path]), vars(sys.modules["oneflow" + path[5:]])
             missing = {n for n, v in theirs.items() if n not in ours and not n.startswith("_")}
-            modules = {n for n in missing if isinstance(theirs[n], types.ModuleType)}
-            assert missing - modules <= {"Storage"}, missing
+            assert missing <= {"Storage"}, missing
+            modules = {n for n, v in theirs.items() if isinstance(v, types.ModuleType) and not n.startswith("_")}
+            assert all(ours[n] is getattr(sys.modules[ours["__name__"]], n) for n in modules)
             functions = [n for n, v in theirs.items() if isinstance(v, types.FunctionType | type) and n in ours]
             assert path == "torch" or [n for n in functions if ours[n] is not theirs[n]] == []
     """)

@@ -152,3 +152,9 @@ def test_attention_with_a_seed_repeats_its_mask_and_leaves_the_generator():
     a, b = (C.scaled_dot_product_attention(q, q, q, dropout_p=0.5, seed=7) for _ in range(2))
     assert torch.equal(a, b) and torch.equal(before, torch.get_rng_state())
     assert not torch.equal(a, C.scaled_dot_product_attention(q, q, q, dropout_p=0.5, seed=8))
+
+
+@pytest.mark.parametrize("name", ["ccrelu", "TestReshape", "TestSource", "cpu_only_relu_test"])
+def test_operators_of_oneflows_own_tests_are_no_names(name):
+    with pytest.raises(AttributeError, match=f"'oneflow._C' has no attribute {name!r}"):
+        getattr(C, name)

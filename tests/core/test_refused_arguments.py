@@ -72,6 +72,20 @@ def test_refused_with_oneflows_class_of_error(name):
         call()
 
 
+@pytest.mark.parametrize("dialect", ["oneflow", "torch", "oneflow-0.9"])
+def test_a_slice_with_a_step_of_0_is_pythons_error(dialect):
+    """The error is raised where C reads the slice: a __getitem__ in Python would make tensors sequences for C."""
+    before = flow.get_dialect()
+    flow.set_dialect(dialect)
+    try:
+        for call in (lambda x: x[::0], lambda x: x.__setitem__(slice(None, None, 0), 1.0)):
+            with pytest.raises(ValueError, match="slice step cannot be zero") as error:
+                call(ones(3))
+            assert error.type is ValueError
+    finally:
+        flow.set_dialect(before)
+
+
 ACCEPTED = {
     "sums": lambda: (
         flow.add(ones(2), ones(2), ones(2)).tolist()

@@ -1,5 +1,6 @@
 """Random programs train equally in eager mode and in a graph, and a failure becomes a small script."""
 
+import argparse
 import re
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import drawing
 import pytest
 import torch
 import training
-from fuzz import Settings, difference, differences
+from fuzz import REFUSAL, Run, Settings, difference, differences
 from grouping import programs_keep_their_constants
 from memory_programs import draw_memory_program
 from shrinking import group_script, script, shrink, shrink_group
@@ -147,6 +148,15 @@ def test_a_difference_of_a_group_keeps_the_programs_that_cause_it(tmp_path):
     path.write_text(group_script(small, "planted", 1, Settings("aten", torch.float64)))
     shown = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout
     assert "1 result 0 after step 1 0.0" in shown
+
+
+def test_a_refusal_of_a_right_program_counts_as_a_false_alarm(tmp_path):
+    """As if the proof refused every program; on the aten backend all of them are right."""
+    run = Run(Settings("aten", torch.float64), argparse.Namespace(out=tmp_path, limit=60, shrink=0))
+    run.check = lambda *programs: f"UserWarning: graph Step_0: {REFUSAL} and is not used"
+    run.compare([program(1), program(2)])
+    assert run.outcomes == {"false alarm of the proof": 2}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alarm1.py", "alarm2.py"]
 
 
 def test_programs_of_a_group_keep_their_constants():

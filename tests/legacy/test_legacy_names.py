@@ -129,6 +129,13 @@ def test_sub_modules_import():
         )
 
 
+@pytest.mark.parametrize(
+    "name", "distribute layers optimizer data train regularizers scope config image keras.activations".split()
+)
+def test_modules_of_the_job_api_can_be_imported_below_oneflow(name):
+    assert isinstance(importlib.import_module(f"oneflow.{name}"), types.ModuleType)
+
+
 def test_importing_oneflow_loads_none_of_it():
     code = "import oneflow, sys; print([m for m in sys.modules if 'single_client.' in m])"
     assert (

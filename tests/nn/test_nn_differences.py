@@ -1,5 +1,6 @@
 """Rows of _tables/differences/nn.py where torch's meaning is kept."""
 
+import inspect
 import itertools
 
 import numpy as np
@@ -225,3 +226,15 @@ def test_kl_div_of_negative_targets(loss):
         loss(x, target, True, "none").tolist()
         == torch.nn.functional.kl_div(x, target, reduction="none", log_target=True).tolist()
     )
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_max_unpool_puts_the_maxima_back(dimensions):
+    pool = getattr(flow.nn, f"MaxPool{dimensions}d")(2, return_indices=True)
+    unpool = getattr(flow.nn, f"MaxUnpool{dimensions}d")(2)
+    x = flow.rand(2, 3, *[4] * dimensions) + 1
+    maxima, indices = pool(x)
+    y = unpool(maxima, indices)
+    assert y.shape == x.shape and flow.equal(y[y != 0], x[y != 0])
+    assert flow.equal(pool(y)[0], maxima) and (y != 0).sum() == maxima.numel()
+    assert inspect.signature(unpool.forward).return_annotation is flow.Tensor

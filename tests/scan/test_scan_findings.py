@@ -50,6 +50,21 @@ def test_methods_count_where_the_value_is_certainly_a_tensor(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "code, uses",
+    [
+        ("x = flow.ones(2).to_consistent(placement=p, sbp=b)", 1),
+        ("model = flow.nn.Linear(2, 2)\nmodel = model.to_consistent(placement=p, sbp=b)", 1),
+        ("def f(x): return x.to_consistent(sbp=b).to_local() if x.is_consistent else x", 2),
+        ("class A:\n    def f(self): return self.parts[0].to_consistent(sbp=b)", 1),
+    ],
+)
+def test_methods_that_only_oneflow_has_count_on_any_value(tmp_path, code, uses):
+    findings = report(tmp_path, f"import oneflow as flow\n{code}\n").of_rank("cosmetic")
+    assert {f.id: len(f.locations) for f in findings} == {"consistent-names": uses}
+    assert report(tmp_path, f"import torch as flow\n{code}\n").of_rank("cosmetic") == []
+
+
+@pytest.mark.parametrize(
     "source",
     [
         "try:\n    from oneflow import gone\nexcept ImportError:\n    gone = None",

@@ -47,9 +47,14 @@ def _share_memory(lists: list[list[torch.Tensor]]) -> bool:
     for tensor in itertools.chain.from_iterable(lists):
         if tensor.layout is torch.strided:
             by_memory.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
-    return any(
-        compute_overlapping_tensors(tensors, symbolic=False) for tensors in by_memory.values() if tensors[1:]
-    )
+    return any(_overlap(tensors) for tensors in by_memory.values() if tensors[1:])
+
+
+def _overlap(tensors: list[torch.Tensor]) -> bool:
+    """Whether tensors of one memory share elements; True if their positions depend on values (`x[i]`)."""
+    if any(tensor._has_symbolic_sizes_strides for tensor in tensors):
+        return True
+    return bool(compute_overlapping_tensors(tensors, symbolic=False))
 
 
 def _element(values: Any, index: int) -> Any:

@@ -349,7 +349,8 @@ EAGER = {
             "nine of ten recorded invalid calls raise OneFlow's error class"
             " (tests/golden/refused_calls.json names the others); messages are not compared. If programs of"
             " both libraries catch an error, its class derives from both (an empty parameter list is an"
-            " IndexError and a ValueError). AttributeError from OneFlow's Python layer is TypeError here"
+            " IndexError and a ValueError). AttributeError from OneFlow's Python layer is TypeError here."
+            " x[::0] is Python's ValueError, which torch raises, and a RuntimeError in OneFlow"
         ),
         "reason": (
             "other functions are torch's: a check of each argument would slow down every call, and"

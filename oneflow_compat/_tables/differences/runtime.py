@@ -17,6 +17,18 @@ RUNTIME = {
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ranks/test_ranks.py::test_tensors_on_two_ranks",
     },
+    "consistent-names": {
+        "names": [
+            "oneflow.Tensor.to_consistent",
+            "oneflow.Tensor.is_consistent",
+            "oneflow.nn.Module.to_consistent",
+        ],
+        "oneflow": "0.5 and 0.6 have these names; 0.7 renamed them to_global and is_global",
+        "here": "both names; to_consistent() warns (DeprecationWarning)",
+        "reason": "superset",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
+        "test": "tests/core/test_global_one_rank.py::test_names_of_older_versions",
+    },
     "rank-without-a-group": {
         "names": ["oneflow.distributed.get_rank", "oneflow.distributed.get_world_size"],
         "oneflow": "work at any time: the launcher sets both numbers",

@@ -31,8 +31,15 @@ def of_view_read_later(x):
     return part
 
 
+def of_rows_at_a_tensor(x):
+    v = x.repeat(3, 1) * 1.5
+    torch._foreach_mul_([v[(x > 5).sum() % 3], v[(x > 5).sum() % 3]], 0.5)
+    return v
+
+
 @pytest.mark.parametrize(
-    "function", [of_expanded_row, of_equal_elements, of_overlapping_parts, of_view_read_later]
+    "function",
+    [of_expanded_row, of_equal_elements, of_overlapping_parts, of_view_read_later, of_rows_at_a_tensor],
 )
 @pytest.mark.parametrize("backend", ["aten", "inductor"])
 def test_gradients_through_written_lists(function, backend):
@@ -44,6 +51,7 @@ def test_gradients_through_written_lists(function, backend):
             super().__init__()
             self.p = p
             self.config.set_backend(backend)
+            self.config.eager_calls(False)
 
         def build(self):
             out = function(self.p)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...._cpu_for_cuda import cpu_for_cuda
 from ...._global.placement import placement as today
 from .._jobs import session as _session
 from ..checkpoint import get
@@ -24,11 +25,12 @@ _DTYPES = [torch.float16, torch.float32, torch.float64, torch.int8, torch.int32,
 
 def Generator(device: Any = None) -> Any:
     """A new random generator."""
-    return torch.Generator() if device is None else torch.Generator(device)
+    return torch.Generator() if device is None else torch.Generator(cpu_for_cuda(device))
 
 
 def default_generator(device: Any = None) -> Any:
     """torch's generator of the device ("cpu" if None)."""
+    device = cpu_for_cuda(device)
     if device is None or torch.device(device).type == "cpu":
         return torch.default_generator
     return torch.cuda.default_generators[torch.device(device).index or 0]
