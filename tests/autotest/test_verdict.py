@@ -83,6 +83,32 @@ def test_a_result_that_cancels_may_be_as_wrong_as_the_reference():
     passes(api, program, check_graph=False, n=20)
 
 
+def test_a_module_with_random_weights_is_judged_by_its_float64_value():
+    class Linear(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * (1 + 1e-5)
+
+    e = failure(harness(nn__Linear=Linear), lambda api: api.torch.nn.Linear(4, 3)(sampled(api)))
+    assert e.check == "values" and "inside rtol=0.0001" in str(e)
+
+
+def test_a_gradient_of_a_half_module_is_judged_by_its_float64_value():
+    """Torch rounds the gates of the cell to the half type, so its gradients are off by many units."""
+
+    class LSTMCell(torch.nn.LSTMCell):
+        def forward(self, x):
+            gates = x.float() @ self.weight_ih.float().t() + self.bias_ih.float() + self.bias_hh.float()
+            i, f, g, o = gates.chunk(4, 1)
+            cell = i.sigmoid() * g.tanh()
+            return (o.sigmoid() * cell.tanh()).to(x.dtype), cell.to(x.dtype)
+
+    def program(api):
+        x = api.random_tensor(2, dim1=4, dtype=torch.bfloat16)
+        return api.torch.nn.LSTMCell(4, 3).to(torch.bfloat16)(x)[0]
+
+    passes(other(nn__LSTMCell=LSTMCell), program, check_graph=False)
+
+
 def test_another_level_passes_what_is_inside_the_tolerance():
     naive = lambda x: x.exp() - 1
     program = lambda api: api.torch.expm1(api.random_tensor(2, low=-0.01, high=0.01))
