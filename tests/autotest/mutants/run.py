@@ -26,6 +26,7 @@ import oneflow
 import oneflow_autotest
 from mutants import behavior, numeric  # noqa: F401  (they fill the table)
 from mutants.clean import SORTS, clean_runs, run_clean
+from mutants.forks import in_a_fork
 from mutants.registry import KINDS, MUTANTS
 from mutants.scripts import run_scripts
 
@@ -50,10 +51,9 @@ def outcome(test):
 
 
 def in_a_child(test, seed):
-    """Run a test in a forked process, which has imported torch already, and return its outcome."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
+    """Run a test in a forked process, and return its outcome."""
+
+    def run():
         os.environ |= {
             "ONEFLOW_TEST_SEED": str(seed),
             "ONEFLOW_TEST_DATABASE": "none",
@@ -61,14 +61,9 @@ def in_a_child(test, seed):
             "ONEFLOW_TEST_SHRINK_SECONDS": "0",
         }
         warnings.simplefilter("ignore")
-        with os.fdopen(write, "w") as file:
-            file.write("\0".join(outcome(test)))
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as file:
-        text = file.read()
-    os.waitpid(child, 0)
-    check, is_complete, report = text.partition("\0")
+        return "\0".join(outcome(test))
+
+    check, is_complete, report = in_a_fork(run).partition("\0")
     return (check, report) if is_complete else ("error: the process ended", "")
 
 

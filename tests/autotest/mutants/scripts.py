@@ -1,27 +1,29 @@
-"""The printed scripts of found bugs, each in a fresh process: with the bug it must fail, without it pass."""
+"""The printed scripts of found bugs: with the bug, in a fresh process, each must fail; without it, pass."""
 
+import contextlib
+import io
 import itertools
 import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from planted import Library
 
 import oneflow
 
+from .forks import in_a_fork
 from .registry import MUTANTS
 
 FOLDER = Path(__file__).resolve().parents[1]
-JOBS = 2
 # The script imports the buggy library by this name.
 BUGGY = """import os, sys
 from mutants import behavior, numeric
 from mutants.scripts import library
 sys.modules["buggy"] = library(os.environ["PLANTED_BUG"])
 """
+EXPLANATION = "# This script cannot fail"
 
 
 def library(name):
@@ -34,45 +36,47 @@ def script_of(report):
     return report.split("-" * 78)[1].lstrip("\n")
 
 
-def says_why(report):
-    """Whether a report says that its script cannot fail alone."""
-    return "did not fail again" in report or "cannot repeat" in report or "script can only repeat" in report
+def last_line_with_bug(folder, mutant, script):
+    """Run a script in a fresh process, and return the last line that it prints."""
+    file = folder / f"{mutant.name}.py"
+    file.write_text(script)
+    path = os.pathsep.join([str(folder), str(FOLDER)])
+    environment = {**os.environ, "PYTHONPATH": path, "PLANTED_BUG": mutant.name}
+    process = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, env=environment)
+    text = process.stderr if process.returncode else process.stdout
+    return text.strip().rpartition("\n")[2]
 
 
-def ran(folder, index, mutant, report):
-    """Return (mutant, report, last line with the bug, last line without it)."""
-    file = folder / f"{mutant.name}_{index}.py"
-    file.write_text(script_of(report))
-    lines = []
-    for name in (mutant.name, ""):
-        path = os.pathsep.join([str(folder), str(FOLDER)])
-        environment = {**os.environ, "PYTHONPATH": path, "PLANTED_BUG": name}
-        process = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, env=environment)
-        text = process.stderr if process.returncode else process.stdout
-        lines.append((process.returncode, text.strip().rpartition("\n")[2]))
-    return mutant, report, *lines
+def last_line_without_bug(script):
+    """Run a script with the library without a bug; call it in a fork, because it changes the process."""
+    sys.modules["buggy"] = library("")
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(script, "script", "exec"), {"__name__": "__main__"})
+    except BaseException as e:
+        return f"{type(e).__name__}: {e}"
+    return printed.getvalue().strip().rpartition("\n")[2]
 
 
 def run_scripts(reports, count):
     """Run `count` scripts, and print those that do not do what their report says."""
     failed = explained = passed = total = 0
-    found = list(itertools.islice(reports, count))  # before there are threads, because each is found in a fork
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(JOBS) as pool:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "buggy.py").write_text(BUGGY)
-        jobs = [
-            pool.submit(ran, folder, index, mutant, report)
-            for index, (mutant, report) in enumerate(found)
-        ]
-        for job in jobs:
-            mutant, report, (code, with_bug), (clean_code, without_bug) = job.result()
+        for mutant, report in itertools.islice(reports, count):
+            script = script_of(report)
+            with_bug = last_line_with_bug(folder, mutant, script)
+            without_bug = in_a_fork(lambda: last_line_without_bug(script))
             total += 1
-            failed += code != 0
-            explained += code == 0 and says_why(report)
-            passed += clean_code == 0
-            if not (code or says_why(report)) or clean_code:
-                print(f"{mutant.name}: {with_bug} (exit {code}); without the bug: {without_bug} ({clean_code})")
-                print("    " + report.splitlines()[0], flush=True)
+            fails = not with_bug.startswith("no difference")
+            passes = without_bug.startswith("no difference")
+            failed, passed = failed + fails, passed + passes
+            explained += not fails and EXPLANATION in script
+            if not passes or not fails:
+                print(f"{mutant.name}: {report.splitlines()[0]}")
+                print(f"    with the bug: {with_bug}\n    without it: {without_bug}", flush=True)
     print(
         f"{failed} of {total} scripts fail alone, {explained} say why they cannot; {passed} pass without the bug"
     )
