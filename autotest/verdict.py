@@ -169,7 +169,10 @@ def _verdict_by_ulp(
     of_reference, of_candidate = ((t - exact).abs() / ulp for t in (x, y))
     carried = torch.stack([torch.nan_to_num((w - exact).abs() / ulp, posinf=0.0) for w in moved]).amax(0)
     worst = of_reference.where(judged & (carried <= QUIET), 0.0).max()
-    allowed = torch.stack([worst.expand_as(carried), carried - 1, of_reference]).amax(0)
+    # Elements that cancel have noise of about one size beside what their inputs carry.
+    cancels = judged & (carried > QUIET)
+    noise = carried.where(cancels, 0.0) * (of_reference / carried).where(cancels, 0.0).max()
+    allowed = torch.stack([worst.expand_as(carried), carried - 1, of_reference, noise]).amax(0)
     allowed = (allowed * FACTOR[level][number_bytes]).clamp(min=float(FLOOR[level][number_bytes]))
     beyond = of_candidate > allowed
     if level == OTHER_IMPLEMENTATION:

@@ -1,11 +1,13 @@
 """Tolerances of half types, and the verdict by the distance from the float64 value."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from planted import failure, graph_class, harness, passes
 
 import oneflow_autotest
-from oneflow_autotest.verdict import OTHER_IMPLEMENTATION, ulp_of
+from oneflow_autotest.verdict import OTHER_IMPLEMENTATION, SAME_KERNELS, Standard, judge, ulp_of
 
 
 def other(**replaced):
@@ -130,6 +132,21 @@ def test_another_level_passes_what_is_inside_the_tolerance():
 def test_a_tolerance_of_the_test_is_the_only_standard():
     api = harness(exp=lambda x: x.exp() * (1 + 1e-6))
     passes(api, lambda api: api.torch.exp(sampled(api)), check_graph=False, rtol=1e-5, atol=0)
+
+
+def test_elements_that_cancel_may_all_be_as_wrong_as_the_worst_of_them():
+    """Each has rounding noise of one size, which a single value of the reference does not show."""
+    random, options = torch.Generator().manual_seed(0), SimpleNamespace(rtol=None, atol=None)
+
+    def with_noise(ulps):
+        return 1 + torch.randn(20_000, generator=random, dtype=torch.float64) * ulps * 2**-23
+
+    moved = 1 + 30 * 2**-23
+    truth = tuple(torch.full((20_000,), x, dtype=torch.float64) for x in (1, moved, moved, moved, moved))
+    standard = Standard(SAME_KERNELS, lambda: truth)
+    reference = with_noise(100).float()
+    assert not judge(reference, with_noise(100).float(), options, standard).differs.any()
+    assert judge(reference, with_noise(5000).float(), options, standard).differs.any()
 
 
 def test_infinity_and_nan_are_reported_as_differences():
