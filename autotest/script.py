@@ -158,7 +158,7 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     """Return program() and the comparison of both libraries."""
     writer = SourceWriter(case.pair)
     steps, last = list(case.steps), getattr(failure, "failed_step", None)
-    if last is not None:
+    if last is not None and not any(step is last for step in steps):
         steps.insert(last.number, last)
     is_second_order = getattr(failure, "check", "") == "second derivative"
     returned = returned_values(case, writer, last, is_second_order)

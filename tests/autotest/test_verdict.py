@@ -149,6 +149,28 @@ def test_elements_that_cancel_may_all_be_as_wrong_as_the_worst_of_them():
     assert judge(reference, with_noise(5000).float(), options, standard).differs.any()
 
 
+def test_elements_below_the_noise_of_the_reference_are_noise():
+    """A gradient of zero is noise on both sides, whose size only the other zeros show."""
+    options, exact = SimpleNamespace(rtol=None, atol=None), torch.tensor([0.0, 1e-30, 1.0], dtype=torch.float64)
+    standard = Standard(SAME_KERNELS, lambda: (exact,) * 5)
+    reference = torch.tensor([1e-8, 1e-11, 1.0])
+    assert not judge(reference, torch.tensor([-1e-8, 2e-8, 1.0]), options, standard).differs.any()
+    assert judge(reference, torch.tensor([1e-6, 1e-6, 1.0]), options, standard).differs.tolist() == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_another_implementation_may_overflow_where_the_float64_value_does():
+    options, exact = SimpleNamespace(rtol=None, atol=None), torch.tensor([1e6, 1.0], dtype=torch.float64)
+    standard = Standard(OTHER_IMPLEMENTATION, lambda: (exact,) * 5)
+    reference = torch.tensor([float("nan"), 1.0], dtype=torch.float16)
+    for value, differs in ((float("inf"), False), (-float("inf"), True), (1e3, True)):
+        candidate = torch.tensor([value, 1.0], dtype=torch.float16)
+        assert judge(reference, candidate, options, standard).differs.tolist() == [differs, False]
+
+
 def test_infinity_and_nan_are_reported_as_differences():
     for wrong, distance in ((float("inf"), "inf"), (float("nan"), "nan")):
         e = failure(harness(exp=lambda x: x.exp() * wrong), lambda api: api.torch.exp(sampled(api)))
