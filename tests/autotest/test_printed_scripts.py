@@ -171,6 +171,8 @@ def test_the_script_of_a_library_beside_the_test_runs_from_another_folder(name, 
 
 
 def test_a_script_says_if_its_library_cannot_be_imported():
-    source = script_of(report_of(types.SimpleNamespace(tensor=torch.tensor, Tensor=torch.Tensor, relu=torch.sin)))
+    source = script_of(
+        report_of(types.SimpleNamespace(tensor=torch.tensor, Tensor=torch.Tensor, relu=torch.sin))
+    )
     line = "# The candidate is an object of the test, so save it as mylib.py on the path of this script.\n"
     assert f"{line}import mylib as flow\n" in source

@@ -151,7 +151,10 @@ def test_elements_that_cancel_may_all_be_as_wrong_as_the_worst_of_them():
 
 def test_elements_below_the_noise_of_the_reference_are_noise():
     """A gradient of zero is noise on both sides, whose size only the other zeros show."""
-    options, exact = SimpleNamespace(rtol=None, atol=None), torch.tensor([0.0, 1e-30, 1.0], dtype=torch.float64)
+    options, exact = (
+        SimpleNamespace(rtol=None, atol=None),
+        torch.tensor([0.0, 1e-30, 1.0], dtype=torch.float64),
+    )
     standard = Standard(SAME_KERNELS, lambda: (exact,) * 5)
     reference = torch.tensor([1e-8, 1e-11, 1.0])
     assert not judge(reference, torch.tensor([-1e-8, 2e-8, 1.0]), options, standard).differs.any()

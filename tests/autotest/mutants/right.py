@@ -257,7 +257,9 @@ def max_pool2d(x, size):
 
 
 def roll(x, shift, dim):
-    return torch.cat([x.narrow(dim, x.shape[dim] - shift, shift), x.narrow(dim, 0, x.shape[dim] - shift)], dim)
+    return torch.cat(
+        [x.narrow(dim, x.shape[dim] - shift, shift), x.narrow(dim, 0, x.shape[dim] - shift)], dim
+    )
 
 
 plain(
