@@ -188,6 +188,7 @@ def call_both(
     try:
         return _call_both(pair, step, reference, candidate, reference_arguments, candidate_arguments, name)
     except Exception as e:
+        step.random = pair.drawn_from
         raise at_step(e, step)
 
 
@@ -203,6 +204,7 @@ def _call_both(
     functions, arguments = (reference, candidate), (reference_arguments, candidate_arguments)
     watch = Watch(pair, name, functions, arguments, lambda: _text(pair, step)) if is_watched(pair) else None
     state, settings = pair.random_state(), current_settings()
+    pair.drawn_from = None
     try:
         r = reference(*reference_arguments[0], **reference_arguments[1])
     except Exception as e:

@@ -267,8 +267,14 @@ def check(case: Case) -> None:
     check_outputs(case)
     # before the harness's own backward, after which it cannot tell manual gradients
     case.duals_with_gradient = tensors_with_gradients(case)
+    wrong_derivative = None
     if case.options.auto_backward:
-        check_derivatives(case)
+        try:
+            check_derivatives(case)
+        except Mismatch as e:  # a wrong gradient comes first
+            wrong_derivative = e
         run_backward(case)
     check_gradients(case, case.duals_with_gradient)
     check_modules(case)
+    if wrong_derivative is not None:
+        raise wrong_derivative

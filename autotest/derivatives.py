@@ -7,17 +7,19 @@ must be that of central differences, and of forward mode.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .backward import output_gradient
-from .case import Case
+from .backward import on_device, output_gradient
+from .case import Case, DualObject
 from .compare import compare_numbers
 from .errors import Mismatch
-from .oracle import WideReplay, narrowest_of
+from .oracle import PERTURBED_RUNS, WideReplay, narrowest_of
 from .pair import tensors_of
-from .verdict import Standard
+from .verdict import OTHER_IMPLEMENTATION, Standard
 
 if TYPE_CHECKING:
     import torch
@@ -34,16 +36,29 @@ def leaves_of(case: Case, side: str) -> dict[str, Any]:
     return {name: t for name, t in leaves.items() if t.requires_grad and t.is_leaf}
 
 
-def second_derivatives(case: Case, side: str) -> dict[str, torch.Tensor]:
+def weighted_outputs(
+    case: Case, side: str, value_of: Callable[[DualObject], Any]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the values of the outputs that require a gradient on this side, each once, and their weights."""
+    outputs: list[torch.Tensor] = []
+    weights: list[torch.Tensor] = []
+    is_tensor = case.pair.is_reference_tensor
+    for dual in case.outputs:
+        for t, own in zip(tensors_of(value_of(dual), is_tensor), tensors_of(getattr(dual, side), is_tensor)):
+            if own.requires_grad and not any(t is seen for seen in outputs):
+                weights.append(on_device(output_gradient(case, own, len(outputs)), t))
+                outputs.append(t)
+    return outputs, weights
+
+
+def second_derivatives(
+    leaves: dict[str, torch.Tensor], outputs: list[torch.Tensor], weights: list[torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """Return the gradients of a weighted sum of the first gradients."""
     import torch
 
-    leaves = leaves_of(case, side)
-    outputs = [t for d in case.outputs for t in tensors_of(getattr(d, side), case.pair.is_reference_tensor)]
-    outputs = [t for i, t in enumerate(outputs) if t.requires_grad and not any(t is u for u in outputs[:i])]
     if not outputs or not leaves:
         return {}
-    weights = [output_gradient(case, t, i).to(t.device) for i, t in enumerate(outputs)]
     first = torch.autograd.grad(
         outputs, list(leaves.values()), weights, create_graph=True, retain_graph=True, allow_unused=True
     )
@@ -54,24 +69,64 @@ def second_derivatives(case: Case, side: str) -> dict[str, torch.Tensor]:
     return {name: g for name, g in zip(leaves, second) if g is not None}
 
 
+def second_derivatives_of_side(case: Case, side: str) -> dict[str, torch.Tensor]:
+    return second_derivatives(
+        leaves_of(case, side), *weighted_outputs(case, side, lambda dual: getattr(dual, side))
+    )
+
+
+class WideSecondDerivatives:
+    """The second derivatives of the float64 runs of a case, made when they are first asked for."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    @functools.cached_property
+    def runs(self) -> list[dict[str, torch.Tensor]] | None:
+        state = self.case.pair.random_state()
+        try:
+            return [self.run(index) for index in range(1 + PERTURBED_RUNS)]
+        except Exception:  # no float64 form
+            return None
+        finally:
+            self.case.pair.rewind(state)
+
+    def run(self, index: int) -> dict[str, torch.Tensor]:
+        case, replay = self.case, WideReplay(self.case, index)
+        replay.forward()
+        leaves = {f"x{s.number}": replay.env[s.number] for s in replay.inputs}
+        for module in case.modules:
+            for name, p in replay.modules[id(module._cand)].named_parameters():
+                leaves[f"m{module._step.number}.{name}"] = p
+        leaves = {name: t for name, t in leaves.items() if t.requires_grad and t.is_leaf}
+        return second_derivatives(leaves, *weighted_outputs(case, "_ref", replay.value_of))
+
+    def of(self, name: str) -> tuple[torch.Tensor, ...] | None:
+        """Return the value of one leaf in each run."""
+        if self.runs is None or any(name not in run for run in self.runs):
+            return None
+        return tuple(run[name] for run in self.runs)
+
+
 def check_second_order(case: Case) -> None:
     """Compare the second derivatives of both sides; a reference without them has nothing to compare."""
     pair, options = case.pair, case.options
     state = pair.random_state()
     try:
-        expected = second_derivatives(case, "_ref")
+        expected = second_derivatives_of_side(case, "_ref")
     except Exception:
         return
     finally:
         pair.rewind(state)
     try:
-        found = second_derivatives(case, "_cand")
+        found = second_derivatives_of_side(case, "_cand")
     except Exception as e:
         raise Mismatch(
             "second derivative", f"{pair.names[1]} raised {type(e).__name__}: {e}\n{pair.names[0]} has it"
         ) from e
     finally:
         pair.rewind(state)
+    wide = WideSecondDerivatives(case)
     for name in dict.fromkeys((*expected, *found)):
         a, b = (side.get(name) for side in (expected, found))
         if a is None or b is None:
@@ -80,7 +135,8 @@ def check_second_order(case: Case) -> None:
                 missing = pair.names[0] if a is None else pair.names[1]
                 raise Mismatch("second derivative", f"{name} has none in {missing}, and one that is not zero")
             continue
-        standard = Standard(on_the_way=lambda: narrowest_of(case))
+        truth = functools.partial(wide.of, name)
+        standard = Standard(OTHER_IMPLEMENTATION, truth, functools.partial(narrowest_of, case))
         what = f"the second derivative of {name}"
         compare_numbers(a.detach(), b.detach(), what, options, pair.names, "second derivative", standard)
 

@@ -90,13 +90,17 @@ class WideReplay(Replay):
 
     def __init__(self, case: Case, index: int, side: str = "_ref") -> None:
         super().__init__(case, side)
-        if any(step.random is not None for step in case.steps):
+        if any(step.random is not None and not self.makes_module(step) for step in case.steps):
             raise NotReplayable("random numbers of another dtype are other numbers")
         self.rng = np.random.default_rng(index) if index else None
         self.narrowest = narrowest_of(case, with_inputs=False)
         self.modules = self.fresh_modules()
         self.env: dict[int, Any] = {}
         self.is_cast = False  # a cast rounds to the dtype that it names; other dtypes become float64
+
+    def makes_module(self, step: Step) -> bool:
+        """Whether the random numbers of a step are first values of a module, which fresh_modules() copies."""
+        return step.out is not None and self.is_module(step.out)
 
     def forward(self) -> None:
         self.env = {s.number: self._wide_input(s) for s in self.inputs}

@@ -37,7 +37,7 @@ def annotate(error: Exception, case: Case, outcome: Outcome, test_id: str, flaky
 def report(error: BaseException, case: Case, outcome: Outcome, test_id: str, flaky: bool = False) -> str:
     """Return the smallest case as a script, and the command that repeats the test."""
     again = f"to run this test again with the same cases:\n    {command(outcome.seed, test_id)}\n"
-    if not case.steps and not flaky:
+    if not case.steps and not flaky and not hasattr(error, "failed_step"):
         return f"\nthe test raised this before it used either library, so there is no case to show\n{again}"
     try:
         program = script(case, error)

@@ -6,9 +6,7 @@ tolerances, and holds only the helper functions that this case uses.
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from .oracle import narrowest_of
 from .pair import tensors_of
 from .printing import SourceWriter, name_of
 from .replay import Replay
+from .script_imports import imports
 from .script_parts import (
     GRAPH,
     HELPERS,
@@ -44,7 +43,7 @@ def script(case: Case, failure: BaseException | None = None) -> str:
     body = "\n\n".join(part.strip("\n") + "\n" for part in parts)
     helpers = needed_helpers(case, body, failure)
     program = "\n\n".join([*helpers, body])
-    return f"{comment_of(failure)}{imports(case, program)}\n\n\n{program}"
+    return f"{comment_of(failure)}{imports(case.pair, program)}\n\n\n{program}"
 
 
 def comment_of(failure: BaseException | None) -> str:
@@ -58,27 +57,6 @@ def comment_of(failure: BaseException | None) -> str:
     if not hasattr(failure, "check") and not hasattr(failure, "failed_step"):
         comment += "# The test's own code raised this, so the script can only repeat the calls before it.\n"
     return comment
-
-
-def imports(case: Case, source: str) -> str:
-    lines = ["import operator\n"] if re.search(r"\boperator\.", source) else []
-    if re.search(r"\bnp\.", source):
-        lines.append("import numpy as np")
-    lines.append("import torch")
-    lines.append(candidate_import(case.pair))
-    return "\n".join(lines)
-
-
-def candidate_import(pair: Pair) -> str:
-    """Return the line that imports the candidate as `flow`."""
-    candidate = pair.candidate
-    name = getattr(candidate, "__name__", None)
-    if (
-        inspect.isclass(candidate)
-        and getattr(sys.modules.get(candidate.__module__), name or "", None) is candidate
-    ):
-        return f"from {candidate.__module__} import {name} as flow"
-    return f"import {name or pair.names[1]} as flow"
 
 
 # ---------------------------------------------------------------------- helpers
@@ -180,7 +158,7 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     """Return program() and the comparison of both libraries."""
     writer = SourceWriter(case.pair)
     steps, last = list(case.steps), getattr(failure, "failed_step", None)
-    if last is not None:
+    if last is not None and not any(step is last for step in steps):
         steps.insert(last.number, last)
     is_second_order = getattr(failure, "check", "") == "second derivative"
     returned = returned_values(case, writer, last, is_second_order)

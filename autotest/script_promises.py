@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .printing import name_of
+
 if TYPE_CHECKING:
     from .case import Step
     from .printing import SourceWriter
@@ -30,6 +32,8 @@ SEEDED = ("random stream", "second call", "initial values")
 
 def promise_lines(writer: SourceWriter, step: Step, check: str) -> tuple[list[str], list[str]]:
     """Return the lines before and after the failing step, which keep what this check compares."""
+    if check == "module" and is_module(step.target):
+        return hook_lines(writer.value(step.target))
     before, promise = [], PROMISES[check]
     if "arguments" in promise:
         owner = getattr(step.target, "_owner", None)
@@ -42,7 +46,20 @@ def promise_lines(writer: SourceWriter, step: Step, check: str) -> tuple[list[st
         before.append("state = torch.get_rng_state()")
         call = writer.step(None, step).removeprefix("last = ")
         after = ["torch.set_rng_state(state)", f"again = {call}", *after]
+    if step.out is not None:  # a module that was compared after its step
+        after.insert(0, f"last = {name_of(step.out)}")
     return before, after
+
+
+def is_module(x: Any) -> bool:
+    module = getattr(x, "_ref", None)
+    return hasattr(module, "named_parameters") and not isinstance(module, type)
+
+
+def hook_lines(module: str) -> tuple[list[str], list[str]]:
+    """Return the lines around a module's first forward: whether its hooks run, and what its copy shares."""
+    before = ["fired = []", f"handle = {module}.register_forward_hook(lambda *_: fired.append(None))"]
+    return before, ["handle.remove()", f"promises = len(fired), module_facts({module})"]
 
 
 def is_shown(x: Any) -> bool:

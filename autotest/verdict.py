@@ -168,14 +168,22 @@ def _verdict_by_ulp(
     judged = is_in_range & torch.isfinite(x)
     of_reference, of_candidate = ((t - exact).abs() / ulp for t in (x, y))
     carried = torch.stack([torch.nan_to_num((w - exact).abs() / ulp, posinf=0.0) for w in moved]).amax(0)
-    worst = of_reference.where(judged & (carried <= QUIET), 0.0).max()
-    allowed = torch.stack([worst.expand_as(carried), carried - 1, of_reference]).amax(0)
+    # A value of the reference without one right digit is noise, whose size is absolute.
+    errors = (x - exact).abs()
+    is_noise = errors > exact.abs()
+    floor = errors.where(judged & is_noise, 0.0).max() / ulp
+    worst = of_reference.where(judged & ~is_noise & (carried <= QUIET), 0.0).max()
+    # Elements that cancel have noise of about one size beside what their inputs carry.
+    cancels = judged & ~is_noise & (carried > QUIET)
+    noise = carried.where(cancels, 0.0) * (of_reference / carried).where(cancels, 0.0).max()
+    allowed = torch.stack([worst.expand_as(carried), carried - 1, of_reference, noise, floor]).amax(0)
     allowed = (allowed * FACTOR[level][number_bytes]).clamp(min=float(FLOOR[level][number_bytes]))
     beyond = of_candidate > allowed
     if level == OTHER_IMPLEMENTATION:
         beyond &= outside
         # the reference overflowed on the way to a value that the candidate has
         outside &= ~is_in_range | (of_candidate > FLOOR[level][number_bytes])
+        outside &= y != exact.to(unit).to(y.dtype)  # it overflows, and the reference is nan
     differs = torch.where(judged, beyond, outside)
     is_inside = not bool((differs & outside).any())
     return Verdict(differs, *tolerance(unit), of_reference, of_candidate, allowed, unit, is_inside)

@@ -330,6 +330,28 @@ def another_class_of_error(api):
     return api.torch.cat([api.random_tensor(1, 2), api.random_tensor(2)])
 
 
+# ------------------------------------------------------------------ promises of a call
+@planted("strides", bernoulli=lambda x: torch.bernoulli(x).t().contiguous().t())
+def wrong_strides_of_random_numbers(api):
+    return api.torch.bernoulli(api.random_tensor(2, 3, 4, low=0, high=1, requires_grad=False))
+
+
+class SinWithoutSecondDerivative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0].detach().cos()
+
+
+@planted("second derivative", sin=SinWithoutSecondDerivative.apply)
+def wrong_second_derivative(api):
+    return api.torch.sin(api.random_tensor(2, 2, 3))
+
+
 # ------------------------------------------------------------------ settings of the process
 def after(change):
     """A relu that changes a setting of the process."""
@@ -349,6 +371,11 @@ def leaves_gradients_disabled(api):
 
 @planted("settings", relu=after(lambda: torch.set_default_dtype(torch.float64)))
 def leaves_another_default_dtype(api):
+    return relu_of(api)
+
+
+@planted("settings", relu=after(lambda: np.random.seed(0)))
+def leaves_another_random_stream_of_numpy(api):
     return relu_of(api)
 
 

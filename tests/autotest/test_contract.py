@@ -68,6 +68,21 @@ def test_a_graph_refused_in_every_case_fails():
     assert e.check == "graph refused" and "NotImplementedError: no graph of this" in str(e)
 
 
+def test_a_wrong_gradient_is_reported_before_the_second_derivative():
+    class Sin(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx, g):
+            return -g * ctx.saved_tensors[0].cos()
+
+    e = failure(harness(sin=Sin.apply), lambda api: api.torch.sin(api.random_tensor(1, 3)), gradcheck=True)
+    assert e.check == "gradient"
+
+
 def test_gradcheck_finds_a_gradient_that_both_sides_have_wrong():
     class Sin(torch.autograd.Function):
         @staticmethod

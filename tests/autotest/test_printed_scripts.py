@@ -1,11 +1,13 @@
 """The printed script of every kind of failure reproduces the failure, and passes without the bug."""
 
 import ast
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,45 @@ def test_numpy_itself_is_a_candidate():
         return api.torch.log(x + 1), api.torch.sum(x), api.torch.exp(x).shape
 
     program(None)
+
+
+LIBRARY = """
+import types
+import torch
+
+library = types.SimpleNamespace(
+    tensor=torch.tensor, Tensor=torch.Tensor, float32=torch.float32, relu=lambda x: x.relu() + 1
+)
+"""
+
+
+def report_of(library):
+    api = oneflow_autotest.bind(torch, library, names=("torch", "mylib"), level="other implementation")
+    return failure(api, lambda api: api.torch.relu(api.random_tensor(1)))
+
+
+@pytest.mark.parametrize("name", ["library_of_a_test", "library_of_a_test.library"])
+def test_the_script_of_a_library_beside_the_test_runs_from_another_folder(name, tmp_path, monkeypatch):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "library_of_a_test.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path / "tests")
+    library = importlib.import_module("library_of_a_test")
+    if name.endswith(".library"):
+        library = library.library
+    else:
+        vars(library).update(vars(library.library))
+        with (tmp_path / "tests" / "library_of_a_test.py").open("a") as file:
+            file.write("globals().update(vars(library))\n")
+    try:
+        ran = run(script_of(report_of(library)), tmp_path)
+    finally:
+        del sys.modules["library_of_a_test"]
+    assert ran.returncode == 1 and "AssertionError: v1 differs" in ran.stderr, ran.stderr
+
+
+def test_a_script_says_if_its_library_cannot_be_imported():
+    source = script_of(
+        report_of(types.SimpleNamespace(tensor=torch.tensor, Tensor=torch.Tensor, relu=torch.sin))
+    )
+    line = "# The candidate is an object of the test, so save it as mylib.py on the path of this script.\n"
+    assert f"{line}import mylib as flow\n" in source

@@ -1,11 +1,13 @@
 """Tolerances of half types, and the verdict by the distance from the float64 value."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from planted import failure, graph_class, harness, passes
 
 import oneflow_autotest
-from oneflow_autotest.verdict import OTHER_IMPLEMENTATION, ulp_of
+from oneflow_autotest.verdict import OTHER_IMPLEMENTATION, SAME_KERNELS, Standard, judge, ulp_of
 
 
 def other(**replaced):
@@ -83,6 +85,43 @@ def test_a_result_that_cancels_may_be_as_wrong_as_the_reference():
     passes(api, program, check_graph=False, n=20)
 
 
+def test_a_module_with_random_weights_is_judged_by_its_float64_value():
+    class Linear(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * (1 + 1e-5)
+
+    e = failure(harness(nn__Linear=Linear), lambda api: api.torch.nn.Linear(4, 3)(sampled(api)))
+    assert e.check == "values" and "inside rtol=0.0001" in str(e)
+
+
+def test_a_gradient_of_a_half_module_is_judged_by_its_float64_value():
+    """Torch rounds the gates of the cell to the half type, so its gradients are off by many units."""
+
+    class LSTMCell(torch.nn.LSTMCell):
+        def forward(self, x):
+            gates = x.float() @ self.weight_ih.float().t() + self.bias_ih.float() + self.bias_hh.float()
+            i, f, g, o = gates.chunk(4, 1)
+            cell = i.sigmoid() * g.tanh()
+            return (o.sigmoid() * cell.tanh()).to(x.dtype), cell.to(x.dtype)
+
+    def program(api):
+        x = api.random_tensor(2, dim1=4, dtype=torch.bfloat16)
+        return api.torch.nn.LSTMCell(4, 3).to(torch.bfloat16)(x)[0]
+
+    passes(other(nn__LSTMCell=LSTMCell), program, check_graph=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_second_derivative_of_a_half_type_is_judged_by_its_float64_value(dtype):
+    """Torch rounds each step of the second derivative, and its terms cancel."""
+    api = other(rsqrt=in_float32(torch.rsqrt))
+
+    def program(api):
+        return api.torch.rsqrt(api.random_tensor(2, 90, 90, low=0.1, high=3, dtype=dtype))
+
+    passes(api, program, check_graph=False, gradcheck=True, n=6)
+
+
 def test_another_level_passes_what_is_inside_the_tolerance():
     naive = lambda x: x.exp() - 1
     program = lambda api: api.torch.expm1(api.random_tensor(2, low=-0.01, high=0.01))
@@ -93,6 +132,46 @@ def test_another_level_passes_what_is_inside_the_tolerance():
 def test_a_tolerance_of_the_test_is_the_only_standard():
     api = harness(exp=lambda x: x.exp() * (1 + 1e-6))
     passes(api, lambda api: api.torch.exp(sampled(api)), check_graph=False, rtol=1e-5, atol=0)
+
+
+def test_elements_that_cancel_may_all_be_as_wrong_as_the_worst_of_them():
+    """Each has rounding noise of one size, which a single value of the reference does not show."""
+    random, options = torch.Generator().manual_seed(0), SimpleNamespace(rtol=None, atol=None)
+
+    def with_noise(ulps):
+        return 1 + torch.randn(20_000, generator=random, dtype=torch.float64) * ulps * 2**-23
+
+    moved = 1 + 30 * 2**-23
+    truth = tuple(torch.full((20_000,), x, dtype=torch.float64) for x in (1, moved, moved, moved, moved))
+    standard = Standard(SAME_KERNELS, lambda: truth)
+    reference = with_noise(100).float()
+    assert not judge(reference, with_noise(100).float(), options, standard).differs.any()
+    assert judge(reference, with_noise(5000).float(), options, standard).differs.any()
+
+
+def test_elements_below_the_noise_of_the_reference_are_noise():
+    """A gradient of zero is noise on both sides, whose size only the other zeros show."""
+    options, exact = (
+        SimpleNamespace(rtol=None, atol=None),
+        torch.tensor([0.0, 1e-30, 1.0], dtype=torch.float64),
+    )
+    standard = Standard(SAME_KERNELS, lambda: (exact,) * 5)
+    reference = torch.tensor([1e-8, 1e-11, 1.0])
+    assert not judge(reference, torch.tensor([-1e-8, 2e-8, 1.0]), options, standard).differs.any()
+    assert judge(reference, torch.tensor([1e-6, 1e-6, 1.0]), options, standard).differs.tolist() == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_another_implementation_may_overflow_where_the_float64_value_does():
+    options, exact = SimpleNamespace(rtol=None, atol=None), torch.tensor([1e6, 1.0], dtype=torch.float64)
+    standard = Standard(OTHER_IMPLEMENTATION, lambda: (exact,) * 5)
+    reference = torch.tensor([float("nan"), 1.0], dtype=torch.float16)
+    for value, differs in ((float("inf"), False), (-float("inf"), True), (1e3, True)):
+        candidate = torch.tensor([value, 1.0], dtype=torch.float16)
+        assert judge(reference, candidate, options, standard).differs.tolist() == [differs, False]
 
 
 def test_infinity_and_nan_are_reported_as_differences():

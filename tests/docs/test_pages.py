@@ -25,6 +25,7 @@ REQUIREMENTS = {"files-and-data.md": ["lmdb"]}
 def empty_folder(tmp_path, monkeypatch):
     """An empty working folder; the interpreter's settings are restored afterwards."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
     monkeypatch.setenv("ONEFLOW_TEST_DATABASE", "none")
     monkeypatch.setenv("ONEFLOW_TEST_SHRINK_SECONDS", "2")
@@ -32,7 +33,7 @@ def empty_folder(tmp_path, monkeypatch):
     yield tmp_path
     flow.set_dialect("oneflow")
     for name in set(sys.modules) - set(modules):
-        if name.startswith("page_"):
+        if name.startswith("page_") or (tmp_path / f"{name}.py").exists():
             del sys.modules[name]
 
 
@@ -43,6 +44,9 @@ def test_blocks_of_page_run(page, empty_folder):
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         run_page(page)
+    for script in Path("autotest_failures").glob("*.py"):
+        ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+        assert "AssertionError" in ran.stderr, f"{page} makes {script}: {ran.stderr}"
     assert [
         str(w.message) for w in shown if "the program does not follow what build() reads" in str(w.message)
     ] == []
