@@ -40,7 +40,9 @@ def record_of(verdict: Verdict, suite: Suite, unit: Unit, sources: Path) -> Reco
     return {
         "suite": verdict.suite,
         "unit": verdict.unit,
-        "commit": commit_of(sources / suite.folder),
+        "commit": commit_of(ROOT if suite.is_ours else sources / suite.folder),
+        "package": commit_of(ROOT),
+        "reused": verdict.is_reused,
         "sample": unit.sample,
         "torch": metadata.version("torch"),
         "oneflow": metadata.version("oneflow-compat"),
@@ -71,7 +73,8 @@ def table(records: list[Record]) -> str:
         equal = record["tests"] - record["explained"] - len(record["unexplained"])
         torch = record["torch"].partition("+")[0]
         cells = [titles[record["suite"]], f"`{record['unit']}`", torch, sample, record["tests"]]
-        cells += [record["failed_with_torch"], equal, record["explained"], record["date"]]
+        date = record["date"] + (" (reused)" if record.get("reused") else "")
+        cells += [record["failed_with_torch"], equal, record["explained"], date]
         rows.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join([*COLUMNS, *rows])
 
