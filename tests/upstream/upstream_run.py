@@ -219,7 +219,9 @@ def main() -> int:
     parser.add_argument(
         "--sample", type=float, default=1.0, help="the fraction of tests that run; not recorded"
     )
-    parser.add_argument("--seconds", type=float, default=0, help="the time that all units share; not recorded")
+    parser.add_argument(
+        "--seconds", type=float, default=0, help="the time that all units share; not recorded"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the order of the tests, if the time is limited")
     parser.add_argument("--fresh", action="store_true", help="drop the journals of earlier runs")
     parser.add_argument(

@@ -8,7 +8,17 @@ constants.
 import pytest
 import torch
 from graph_cases import graph_of
-from op_samples import case, copied, equal, left_out, names, samples_of_torch, seed_all, tensors, with_gradients
+from op_samples import (
+    case,
+    copied,
+    equal,
+    left_out,
+    names,
+    samples_of_torch,
+    seed_all,
+    tensors,
+    with_gradients,
+)
 from torch.utils import _pytree as pytree
 
 from oneflow._graph.errors import CaptureError

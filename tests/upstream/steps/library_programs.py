@@ -126,7 +126,9 @@ def decoder(**options: Any) -> Callable[[], Training]:
     def make() -> Training:
         x = library("x_transformers")
         layers = x.Decoder(dim=32, depth=2, heads=2, **options)
-        model = x.AutoregressiveWrapper(x.TransformerWrapper(num_tokens=64, max_seq_len=32, attn_layers=layers))
+        model = x.AutoregressiveWrapper(
+            x.TransformerWrapper(num_tokens=64, max_seq_len=32, attn_layers=layers)
+        )
         return Training(model, lambda model, ids: model(ids), tokens())
 
     return make
@@ -269,7 +271,9 @@ def filtered_by_kornia(path: str, *args: Any, **options: Any) -> Callable[[], Tr
         function = getattr(library(f"kornia.{module}"), name)
         convolution = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.Sigmoid())
         return Training(
-            convolution, lambda model, x: function(model(x), *args, **options).pow(2).mean(), batches(2, 3, 16, 16)
+            convolution,
+            lambda model, x: function(model(x), *args, **options).pow(2).mean(),
+            batches(2, 3, 16, 16),
         )
 
     return make
@@ -308,7 +312,9 @@ def measured_by_torchmetrics(name: str, *args: Any, **options: Any) -> Callable[
 
         def loss(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             logits = model(x)
-            model.metric.update(logits.detach() if options else logits.detach()[:, 0], y if options else y.float())
+            model.metric.update(
+                logits.detach() if options else logits.detach()[:, 0], y if options else y.float()
+            )
             return F.cross_entropy(logits, y)
 
         pairs = [(torch.randn(8, 6), torch.randint(0, 5, (8,))) for _ in range(STEPS)]
@@ -340,14 +346,20 @@ def optimized_on_manifold() -> Training:
     geoopt = library("geoopt")
     model = nn.Module()
     model.point = geoopt.ManifoldParameter(F.normalize(torch.randn(4, 5), dim=-1), manifold=geoopt.Sphere())
-    return Training(model, lambda model, x: (model.point @ x).pow(2).mean(), batches(5, 3), geoopt.optim.RiemannianAdam)
+    return Training(
+        model, lambda model, x: (model.point @ x).pow(2).mean(), batches(5, 3), geoopt.optim.RiemannianAdam
+    )
 
 
 def equivariant_product() -> Training:
     """A tensor product of e3nn."""
     o3 = library("e3nn.o3")
     model = o3.FullyConnectedTensorProduct("2x0e+1x1o", "1x0e+1x1o", "2x0e+1x1o")
-    return Training(model, lambda model, x, y: model(x, y).pow(2).mean(), [(torch.randn(4, 5), torch.randn(4, 4)) for _ in range(STEPS)])
+    return Training(
+        model,
+        lambda model, x, y: model(x, y).pow(2).mean(),
+        [(torch.randn(4, 5), torch.randn(4, 4)) for _ in range(STEPS)],
+    )
 
 
 def of_third_party(program: Any) -> Callable[[], Training]:
@@ -368,7 +380,9 @@ def _programs() -> dict[str, Callable[[], Training]]:
     programs |= {f"transformers {name}": language_model(name) for name in LANGUAGE_MODELS}
     programs |= {f"x-transformers {name}": decoder(**options) for name, options in DECODERS.items()}
     programs |= {f"zuko {name}": flow_of_zuko(name, **options) for name, options in ZUKO.items()}
-    programs |= {f"entmax {name}": attention_of_entmax(name) for name in ("sparsemax", "entmax15", "entmax_bisect")}
+    programs |= {
+        f"entmax {name}": attention_of_entmax(name) for name in ("sparsemax", "entmax15", "entmax_bisect")
+    }
     programs |= {f"entmax {name}": loss_of_entmax(name) for name in ("SparsemaxLoss", "Entmax15Loss")}
     methods = ("euler", "midpoint", "rk4", "dopri5", "adaptive_heun", "implicit_adams")
     programs |= {f"torchdiffeq {name}": ordinary_differential_equation(name) for name in methods}

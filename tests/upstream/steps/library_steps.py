@@ -1,12 +1,9 @@
 """Training steps of libraries for PyTorch through flow.compile_step: aten gives the bits of eager mode."""
 
 import pytest
-import torch
-from compiled import compared
+from compiled import compared, state_of
 from library_programs import PROGRAMS
 from op_samples import seed_all
-
-WITH_INDUCTOR = ("einops", "entmax sparsemax", "kornia filters.sobel")
 
 
 def make_training(name):
@@ -22,7 +19,11 @@ def make_training(name):
         optimizer.step()
         return loss.detach()
 
-    return step, lambda: [*model.state_dict().values(), *optimizer.state_dict()["state"].values()], training.batches
+    return (
+        step,
+        lambda: [*model.state_dict().values(), *state_of(optimizer)],
+        training.batches,
+    )
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

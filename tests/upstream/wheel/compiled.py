@@ -29,6 +29,11 @@ def compared(make, calls, backend="aten"):
     return IN_EAGER_MODE if any("eager" in str(warning.message) for warning in caught) else AS_PROGRAM
 
 
+def state_of(optimizer):
+    """Return the state of each parameter, whose keys a program may create in another order."""
+    return [dict(sorted(state.items())) for state in optimizer.state_dict()["state"].values()]
+
+
 def outcome_with(step, arguments):
     """Return the outcome of a call. Results of a graph require no gradient, because backward() has run."""
     outcome = outcome_of(lambda: step(*arguments), arguments)

@@ -43,6 +43,6 @@ def test_step(info, dtype, record_property):
         given = sample.forward_input
         if given is None or not {*map(type, given.kwargs.values())} <= {torch.Tensor, bool, int, float}:
             continue
-        calls = [lambda: copied((given.args, given.kwargs))] * STEPS  # noqa: B023
-        ran.append(compared(lambda: make_training(info, sample, dtype), calls))  # noqa: B023
+        calls = [lambda: copied((given.args, given.kwargs))] * STEPS
+        ran.append(compared(lambda: make_training(info, sample, dtype), calls))
     record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else "as programs")

@@ -67,5 +67,9 @@ def test_errors(info, record):
             f"error input {number}",
             outcome_of_layer(info, sample, torch.float32, True, lambda t: t)
             if sample.forward_input is not None
-            else outcome_of(lambda: len([class_of(info)(*sample.constructor_input.args, **sample.constructor_input.kwargs)])),  # noqa: B023
+            else outcome_of(
+                lambda: len(
+                    [class_of(info)(*sample.constructor_input.args, **sample.constructor_input.kwargs)]
+                )
+            ),
         )

@@ -33,8 +33,8 @@ def test_step(op, dtype, record_property):
         build = rebuilt(sample)
 
         def step(*inputs):
-            return with_gradients(op.op, build(inputs))  # noqa: B023
+            return with_gradients(op.op, build(inputs))
 
-        calls = [lambda f=factor: tensors(copied(sample, f)) for factor in (1.0, 0.875)]  # noqa: B023
-        ran.append(compared(lambda: (step, list), calls))  # noqa: B023
+        calls = [lambda f=factor: tensors(copied(sample, f)) for factor in (1.0, 0.875)]
+        ran.append(compared(lambda: (step, list), calls))
     record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else "as programs")

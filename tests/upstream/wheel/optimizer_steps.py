@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compiled import IN_EAGER_MODE, compared
+from compiled import IN_EAGER_MODE, compared, state_of
 from op_samples import seed_all
 from optimizers import class_of, network_and_input
 from torch.testing._internal.common_optimizers import optim_db
@@ -30,7 +30,7 @@ def make_training(info, options, dtype):
         optimizer.step()
         return loss.detach()
 
-    return step, lambda: [*network.state_dict().values(), *optimizer.state_dict()["state"].values()]
+    return step, lambda: [*network.state_dict().values(), *state_of(optimizer)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -41,5 +41,5 @@ def test_step(info, dtype, record_property):
     inputs = [network_and_input(info.optim_cls.__name__, dtype)[1] for _ in range(STEPS)]
     for options in info.optim_inputs_func(device="cpu"):
         calls = [lambda x=x: (x.clone(),) for x in inputs]
-        ran.append(compared(lambda: make_training(info, options.kwargs, dtype), calls))  # noqa: B023
+        ran.append(compared(lambda: make_training(info, options.kwargs, dtype), calls))
     record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else "as programs")

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from op_samples import seed_all
 from outcomes import outcome_of
 from torch.testing._internal.common_optimizers import optim_db
 
@@ -49,12 +48,12 @@ def trained(info, options, dtype):
 @pytest.mark.parametrize("info", [pytest.param(info, id=info.name) for info in optim_db])
 def test_options(info, dtype, record):
     for options in info.optim_inputs_func(device="cpu"):
-        record.add(options.desc, outcome_of(lambda: trained(info, options.kwargs, dtype)))  # noqa: B023
+        record.add(options.desc, outcome_of(lambda: trained(info, options.kwargs, dtype)))
 
 
 @pytest.mark.parametrize("info", [pytest.param(info, id=info.name) for info in optim_db])
 def test_errors(info, record):
     for number, error in enumerate(info.optim_error_inputs_func(device="cpu", dtype=torch.float32)):
         options = error.optimizer_error_input
-        outcome = outcome_of(lambda: repr(class_of(info)(options.params, **options.kwargs)))  # noqa: B023
+        outcome = outcome_of(lambda: repr(class_of(info)(options.params, **options.kwargs)))
         record.add(f"error input {number}", outcome)

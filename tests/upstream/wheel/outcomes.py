@@ -10,7 +10,9 @@ from torch.utils import _pytree as pytree
 def text_of(leaf):
     """Return the type, layout and values of a leaf: tensors as a digest of their bytes, where all nan are equal."""
     if not isinstance(leaf, torch.Tensor):
-        return f"{type(leaf).__name__} {leaf!r}" if isinstance(leaf, (int, float, str)) else type(leaf).__name__
+        return (
+            f"{type(leaf).__name__} {leaf!r}" if isinstance(leaf, (int, float, str)) else type(leaf).__name__
+        )
     strides = leaf.stride() if leaf.layout is torch.strided and leaf.numel() else ""
     values = leaf.detach()
     if values.layout is not torch.strided:
