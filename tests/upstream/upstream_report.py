@@ -69,7 +69,9 @@ def table(records: list[Record]) -> str:
     titles = {suite.name: suite.title for suite in SUITES}
     rows = []
     for record in records:
-        sample = "all" if record["sample"] == 1 else f"{100 * record['sample']:g} %"
+        sample = record["sample"]  # a text if the time was limited
+        if not isinstance(sample, str):
+            sample = "all" if sample == 1 else f"{100 * sample:g} %"
         equal = record["tests"] - record["explained"] - len(record["unexplained"])
         torch = record["torch"].partition("+")[0]
         cells = [titles[record["suite"]], f"`{record['unit']}`", torch, sample, record["tests"]]

@@ -12,7 +12,7 @@ reason in `tests/upstream/SUITE.toml`, or if a test with a reason does not diffe
 Journals in `build/upstream` hold what ran, so an interrupted run continues. They are dropped if the tests, torch
 or this package changed; `--reuse` keeps those of an older state of this package. A run of all tests of a unit is
 recorded in `tests/upstream/results.json` and in `docs/compatibility.md`; `--sample` and `--seconds` try a part,
-unrecorded. The suites that need no checkout run if SOURCES is not given.
+which `--record` records. The suites that need no checkout run if SOURCES is not given.
 """
 
 from __future__ import annotations
@@ -216,13 +216,12 @@ def main() -> int:
     parser.add_argument("--suite", nargs="*", help="names of suites")
     parser.add_argument("--file", nargs="*", help="units of the suites")
     parser.add_argument("--jobs", type=int, default=1, help="units that run at a time")
-    parser.add_argument(
-        "--sample", type=float, default=1.0, help="the fraction of tests that run; not recorded"
-    )
+    parser.add_argument("--sample", type=float, default=1.0, help="the fraction of tests that run")
     parser.add_argument(
         "--seconds", type=float, default=0, help="the time that all units share; not recorded"
     )
     parser.add_argument("--seed", type=int, default=0, help="the order of the tests, if the time is limited")
+    parser.add_argument("--record", action="store_true", help="record a part, too")
     parser.add_argument("--fresh", action="store_true", help="drop the journals of earlier runs")
     parser.add_argument(
         "--reuse", action="store_true", help="keep journals of an older state of this package"
@@ -243,8 +242,11 @@ def main() -> int:
         for verdict, index in run_units(units, settings, arguments.jobs):
             _show_verdict(verdict)
             is_good = is_good and verdict.is_good
-            if arguments.sample == 1 and not arguments.seconds:
-                write_records([record_of(verdict, *units[index], arguments.sources)])
+            if arguments.record or arguments.sample == 1 and not arguments.seconds:
+                record = record_of(verdict, *units[index], arguments.sources)
+                if arguments.seconds:
+                    record["sample"] = f"seed {arguments.seed}"
+                write_records([record])
     except KeyboardInterrupt:
         print("\ninterrupted; the same command continues")
         return 130
