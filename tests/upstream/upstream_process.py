@@ -28,13 +28,15 @@ STOP = threading.Event()  # ends all runs, because the user interrupted them
 class Outcome:
     """What a test did: a result of pytest, "timeout" or "crashed", and the class of the error with its bases.
 
-    A test of torch's tables that passes has a digest of what its calls gave in `error`, and the texts in `details`.
+    A test of torch's tables that passes has a digest of what its calls gave in `error`, and the texts in `details`. `note` says how a compiled
+    step ran.
     """
 
     result: str
     error: str = ""
     bases: tuple[str, ...] = field(default=(), compare=False)
     details: tuple[str, ...] = field(default=(), compare=False)
+    note: str = field(default="", compare=False)
 
     def agrees_with(self, torch: Outcome) -> bool:
         """Whether the outcome is plain torch's. A subclass of torch's error agrees, because callers catch it."""
@@ -93,6 +95,7 @@ def read_journal(journal: Path) -> tuple[dict[str, Outcome], str | None]:
                         entry["error"],
                         tuple(entry.get("bases", ())),
                         tuple(entry.get("details", ())),
+                        entry.get("note", ""),
                     )
     return outcomes, running
 

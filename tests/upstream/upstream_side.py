@@ -129,6 +129,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         error=classes[0],
         bases=classes[1:],
         details=properties.get("details", []),
+        note=properties.get("note", ""),
         seconds=round(time.monotonic() - start, 2),
     )
     SETTINGS["spent"] = SETTINGS.get("spent", 0) + time.monotonic() - start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ REASON = re.compile(r"(difference `(?P<row>[\w-]+)`|torch \d+\.\d+|defect|enviro
 class Verdict:
     """What the comparison of one unit found. Texts of `unexplained` have both outcomes.
 
-    `is_reused` is True if the tests ran with an older state of this package.
+    `is_reused` is True if the tests ran with an older state of this package. `notes` counts how the equal ones ran.
     """
 
     suite: str
@@ -41,6 +42,7 @@ class Verdict:
     unexplained: dict[str, str] = field(default_factory=dict)
     stale: tuple[str, ...] = ()
     is_reused: bool = False
+    notes: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_good(self) -> bool:
@@ -100,6 +102,7 @@ def judge(
     of_unit = {test: reason for test, reason in reasons.items() if belongs_to(test, unit)}
     ran = {*torch, *here}
     gone = {test for test in of_unit if test not in ran} if unit.sample == 1 and is_complete else set()
+    notes = Counter(outcome.note for test, outcome in here.items() if outcome.note and test not in first)
     skipped = [t for t in ran if "skipped" in (_result(torch, t), _result(here, t)) and t not in first]
     return Verdict(
         suite=suite.name,
@@ -114,6 +117,7 @@ def judge(
         unexplained={
             test: _difference(torch.get(test), here.get(test)) for test in differ_again if test not in of_unit
         },
+        notes=dict(notes),
         stale=tuple(sorted(gone | {test for test in of_unit if test in ran and test not in first})),
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compiled import IN_EAGER_MODE, compared
+from compiled import AS_PROGRAM, IN_EAGER_MODE, compared
 from modules import class_of
 from op_samples import copied, seed_all, tensors
 from torch.testing._internal.common_modules import module_db
@@ -45,4 +45,4 @@ def test_step(info, dtype, record_property):
             continue
         calls = [lambda: copied((given.args, given.kwargs))] * STEPS
         ran.append(compared(lambda: make_training(info, sample, dtype), calls))
-    record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else "as programs")
+    record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else AS_PROGRAM)

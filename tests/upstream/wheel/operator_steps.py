@@ -1,7 +1,7 @@
 """Every operator of torch's op_db with its gradients as a compiled step: aten gives the bits of eager mode."""
 
 import pytest
-from compiled import IN_EAGER_MODE, compared
+from compiled import AS_PROGRAM, IN_EAGER_MODE, compared
 from op_samples import copied, tensors, with_gradients
 from operators import CASES, samples
 from torch.utils import _pytree as pytree
@@ -37,4 +37,4 @@ def test_step(op, dtype, record_property):
 
         calls = [lambda f=factor: tensors(copied(sample, f)) for factor in (1.0, 0.875)]
         ran.append(compared(lambda: (step, list), calls))
-    record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else "as programs")
+    record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else AS_PROGRAM)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compiled import IN_EAGER_MODE, compared, state_of
+from compiled import AS_PROGRAM, IN_EAGER_MODE, compared, state_of
 from op_samples import seed_all
 from optimizers import class_of, network_and_input
 from torch.testing._internal.common_optimizers import optim_db
@@ -42,4 +42,4 @@ def test_step(info, dtype, record_property):
     for options in info.optim_inputs_func(device="cpu"):
         calls = [lambda x=x: (x.clone(),) for x in inputs]
         ran.append(compared(lambda: make_training(info, options.kwargs, dtype), calls))
-    record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else "as programs")
+    record_property("note", IN_EAGER_MODE if IN_EAGER_MODE in ran else AS_PROGRAM)
