@@ -176,6 +176,7 @@ SUITES: tuple[Suite, ...] = (
         (Unit("operators.py", share=2), Unit("modules.py"), Unit("optimizers.py")),
         environment={"PYTHONPATH": "../../tools"},
         options=("--confcutdir=.",),
+        seconds=600,
         is_ours=True,
     ),
     Suite(
@@ -186,6 +187,7 @@ SUITES: tuple[Suite, ...] = (
         environment={"PYTHONPATH": "../../tools"},
         baseline=False,
         options=("--confcutdir=.",),
+        seconds=600,
         is_ours=True,
     ),
     Suite(
@@ -196,6 +198,7 @@ SUITES: tuple[Suite, ...] = (
         environment={"PYTHONPATH": "../wheel:../../tools:../../clients"},
         baseline=False,
         options=("--confcutdir=.",),
+        seconds=600,
         is_ours=True,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -328,6 +329,8 @@ def optimizer_of(name: str) -> Callable[[], Training]:
 
     def make() -> Training:
         cls = library("pytorch_optimizer").load_optimizer(name)
+        if name == "ranger21":
+            cls = functools.partial(cls, num_iterations=10)
         model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
         return Training(model, square_of, batches(4, 6), cls)
 
