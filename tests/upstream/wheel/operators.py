@@ -32,12 +32,11 @@ def method_of(op, variant):
 
 
 def forms(op):
-    """Return {form: function} of an operator."""
+    """Return {form: function} of an operator. The package adds methods to Tensor, but not to its base class."""
     result = {"function": function_of(op)}
-    if op.method_variant is not None and hasattr(op.method_variant, "__name__"):
-        result["method"] = method_of(op, op.method_variant)
-    if op.inplace_variant is not None and hasattr(op.inplace_variant, "__name__"):
-        result["in place"] = method_of(op, op.inplace_variant)
+    for form, variant in (("method", op.method_variant), ("in place", op.inplace_variant)):
+        if hasattr(torch_itself._C.TensorBase, getattr(variant, "__name__", "")):
+            result[form] = method_of(op, variant)
     return result
 
 
