@@ -10,6 +10,7 @@
 #   BACKEND                   the nn.Graph backend of the fuzzers and of families
 #   GROUP                     how many programs of fuzz-memory and fuzz-samples compile in one graph
 #   SOURCES, SUITES           the folder of checkouts for upstream, and the suites that run (all that are there)
+#   SEED                      which tests upstream-sample runs (0)
 #   MODE                      what fuzz-guards compares with eager: a backend, or compiled (torch.compile)
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -24,6 +25,7 @@ SECONDS ?= 300
 BACKEND ?= inductor
 GROUP   ?= 32
 MODE    ?= aten
+SEED    ?= 0
 SOURCES ?=
 SUITES  ?=
 BIN     := $(VENV)/bin
@@ -36,7 +38,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-libraries test-pythons test-sanitize lint shape typecheck stubs docs mutants parity \
-  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes upstream lock clean
+  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes upstream upstream-sample lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -165,6 +167,9 @@ torch-changes: ## compare two installed torches in what the package relies on: O
 
 upstream: $(VENV)/.extras ## run other projects' tests under the drop-in import, and compare each test with plain torch: SOURCES=folder
 	$(BIN)/python tests/upstream/upstream_run.py "$(SOURCES)" --jobs $(JOBS) $(if $(SUITES),--suite $(SUITES))
+
+upstream-sample: $(VENV)/.extras ## compare eager mode and compiled steps with torch on the tables in its wheel: SEED=number SECONDS=600
+	$(BIN)/python tests/upstream/upstream_run.py --jobs $(JOBS) --seconds $(SECONDS) --seed $(SEED)
 
 lock: $(VENV)/.torch ## pin the requirements of the tests anew, for all supported Pythons
 	$(PIP) install -q uv

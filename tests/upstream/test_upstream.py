@@ -12,7 +12,7 @@ import upstream_run as upstream
 import upstream_verdict
 from time_limits import seconds
 from upstream_process import Outcome, Run, RunnerError, outcomes_of
-from upstream_report import PAGE, RECORDS, page_text, record_of, with_records
+from upstream_report import PAGE, README, RECORDS, page_text, readme_text, record_of, with_records
 from upstream_suites import SUITES, Suite, Unit
 from upstream_verdict import (
     REASON,
@@ -119,6 +119,53 @@ def test_skipped_tests_are_not_counted_as_run():
 def test_suite_without_a_baseline_expects_every_test_to_pass():
     here = {"a": PASSED, "b": FAILED, "c": SKIPPED}
     assert differing(expected_without_baseline(here), here) == ("b",)
+
+
+RECORDED = """
+import torch
+
+def test_planted_value(record_property):
+    value = 1 if torch.__name__ == "torch" else 2
+    record_property("outcome", f"digest {value}")
+    record_property("details", ["sample 0: same", f"sample 1: {value}"])
+"""
+
+
+def test_recorded_outcome_that_differs_is_found(tmp_path):
+    """A test that passes on both sides differs if its calls gave other values."""
+    verdict = upstream.verdict_of(SUITE, UNIT, write_suite(tmp_path, RECORDED))
+    assert verdict.unexplained == {"test_a.py::test_planted_value": "torch: sample 1: 1; here: 2"}
+
+
+def test_verdict_counts_how_compiled_steps_ran():
+    program = replace(PASSED, note="as one program")
+    eager = replace(PASSED, note="in eager mode, with a warning")
+    verdict = judged({"a": PASSED, "b": PASSED, "c": PASSED}, {"a": program, "b": program, "c": eager})
+    assert verdict.notes == {"as one program": 2, "in eager mode, with a warning": 1} and verdict.is_good
+
+
+def test_time_limit_runs_the_same_tests_on_both_sides(tmp_path):
+    text = (
+        "import pytest, time\n@pytest.mark.parametrize('n', range(50))\ndef test(n):\n    time.sleep(0.2)\n"
+    )
+    settings = replace(write_suite(tmp_path, text), seconds=1, seed=1)
+    verdict = upstream.verdict_of(SUITE, UNIT, settings)
+    assert 1 <= verdict.tests <= 6 and verdict.is_good
+
+
+def test_seed_changes_the_tests_that_a_time_limit_runs(tmp_path):
+    write_suite(tmp_path, "import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test(n):\n    pass\n")
+    runs = [Run(SUITE, UNIT, tmp_path, "torch", tmp_path / f"{n}.jsonl", None, n, 1e-9) for n in range(3)]
+    assert len({next(iter(outcomes_of(run))) for run in runs}) > 1
+
+
+def test_verdict_says_if_an_older_state_of_the_package_ran(tmp_path):
+    settings = write_suite(tmp_path, DIFFERENCE)
+    assert not upstream.verdict_of(SUITE, UNIT, settings).is_reused
+    key = settings.journals / SUITE.name / "oneflow" / "test_a.py.key"
+    key.write_text(key.read_text().rpartition("\n")[0] + "\nolder")
+    assert upstream.verdict_of(SUITE, UNIT, replace(settings, reuse=True)).is_reused
+    assert not upstream.verdict_of(SUITE, UNIT, settings).is_reused
 
 
 HARD = """
@@ -251,10 +298,12 @@ def test_each_file_of_reasons_belongs_to_a_suite():
     assert {file.stem for file in upstream.HERE.glob("*.toml")} <= {suite.name for suite in SUITES}
 
 
-def test_page_is_written_from_the_records():
+def test_page_and_readme_are_written_from_the_records():
     records = json.loads(RECORDS.read_text(encoding="utf-8"))
     text = PAGE.read_text(encoding="utf-8")
     assert page_text(records, text) == text, "run make upstream"
+    readme = README.read_text(encoding="utf-8")
+    assert readme_text(records, readme) == readme != readme_text(records[1:], readme), "run make upstream"
     assert page_text(records[1:], text) != text
     assert with_records(records, records) == records
     assert not any(record["unexplained"] for record in records)

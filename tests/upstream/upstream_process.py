@@ -18,7 +18,6 @@ import pytest
 from upstream_suites import Suite, Unit
 
 HERE = Path(__file__).parent
-SEED = 0
 MOST_PROCESSES = 40  # a file whose tests end this many processes is given up
 COLLECTION_SECONDS = 600
 NOT_RUN = "not run"  # pytest reports an internal error or wrong usage
@@ -27,11 +26,17 @@ STOP = threading.Event()  # ends all runs, because the user interrupted them
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a test did: a result of pytest, "timeout" or "crashed", and the class of the error with its bases."""
+    """What a test did: a result of pytest, "timeout" or "crashed", and the class of the error with its bases.
+
+    A test of torch's tables that passes has a digest of what its calls gave in `error`, and the texts in `details`. `note` says how a compiled
+    step ran.
+    """
 
     result: str
     error: str = ""
     bases: tuple[str, ...] = field(default=(), compare=False)
+    details: tuple[str, ...] = field(default=(), compare=False)
+    note: str = field(default="", compare=False)
 
     def agrees_with(self, torch: Outcome) -> bool:
         """Whether the outcome is plain torch's. A subclass of torch's error agrees, because callers catch it."""
@@ -40,10 +45,20 @@ class Outcome:
     def __str__(self) -> str:
         return f"{self.result} ({self.error})" if self.error else self.result
 
+    def first_difference(self, torch: Outcome) -> str:
+        """Return the first call whose outcome is not plain torch's, or both outcomes."""
+        for expected, actual in zip(torch.details, self.details):
+            if expected != actual:
+                return f"torch: {expected}; here: {actual.partition(': ')[2]}"
+        return f"torch: {torch}; here: {self}"
+
 
 @dataclass(frozen=True)
 class Run:
-    """One unit on one side. `only` names the tests that run, or None for the sample of the unit."""
+    """One unit on one side. `only` names the tests that run, or None for the sample of the unit.
+
+    `budget` is how many seconds the tests may take in all; they then run in the order of `seed`.
+    """
 
     suite: Suite
     unit: Unit
@@ -51,11 +66,18 @@ class Run:
     side: str
     journal: Path
     only: tuple[str, ...] | None = None
+    seed: int = 0
+    budget: float = 0
 
     @property
     def root(self) -> Path:
         """The folder in which pytest runs."""
-        return self.sources / self.suite.folder / self.suite.root
+        return checkout_of(self.suite, self.sources) / self.suite.root
+
+
+def checkout_of(suite: Suite, sources: Path) -> Path:
+    """Return the folder that has the files of a suite: one in SOURCES, or one beside this file."""
+    return HERE / suite.folder if suite.is_ours else sources / suite.folder
 
 
 def read_journal(journal: Path) -> tuple[dict[str, Outcome], str | None]:
@@ -69,7 +91,11 @@ def read_journal(journal: Path) -> tuple[dict[str, Outcome], str | None]:
                 running = entry["id"] if entry.get("started") else None
                 if "result" in entry:
                     outcomes[entry["id"]] = Outcome(
-                        entry["result"], entry["error"], tuple(entry.get("bases", ()))
+                        entry["result"],
+                        entry["error"],
+                        tuple(entry.get("bases", ())),
+                        tuple(entry.get("details", ())),
+                        entry.get("note", ""),
                     )
     return outcomes, running
 
@@ -106,7 +132,8 @@ def _run_process(run: Run, done: list[str]) -> str:
         "only": run.only,
         "done": done,
         "sample": run.unit.sample,
-        "seed": SEED,
+        "seed": run.seed,
+        "budget": run.budget,
     }
     # A long list of tests does not fit into an environment variable.
     settings_file = run.journal.with_suffix(".settings.json")

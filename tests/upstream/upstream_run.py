@@ -3,6 +3,7 @@
     python tests/upstream/upstream_run.py SOURCES                          all suites whose checkouts are in SOURCES
     python tests/upstream/upstream_run.py SOURCES --suite torch-2.13       one suite
     python tests/upstream/upstream_run.py SOURCES --suite torch-2.13 --file test_nn_xpu.py
+    python tests/upstream/upstream_run.py --seconds 600 --seed 1           tests of the tables in torch's wheel
 
 Each unit (a file or folder of tests) runs with plain torch and under `oneflow.mock_torch`. Tests that differ run
 once more on both sides; a test that then agrees counts as unstable. Exit status 1 if a test differs without a
@@ -10,7 +11,8 @@ reason in `tests/upstream/SUITE.toml`, or if a test with a reason does not diffe
 
 Journals in `build/upstream` hold what ran, so an interrupted run continues. They are dropped if the tests, torch
 or this package changed; `--reuse` keeps those of an older state of this package. A run of all tests of a unit is
-recorded in `tests/upstream/results.json` and in `docs/compatibility.md`; `--sample` tries a part, unrecorded.
+recorded in `tests/upstream/results.json` and in `docs/compatibility.md`; `--sample` and `--seconds` try a part,
+which `--record` records. The suites that need no checkout run if SOURCES is not given.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import upstream_process
-from upstream_process import Run, outcomes_of, read_journal
+from upstream_process import Run, checkout_of, outcomes_of, read_journal
 from upstream_report import ROOT, record_of, write_records
 from upstream_suites import SUITES, Suite, Unit
 from upstream_verdict import (
@@ -49,12 +51,17 @@ PACKAGE = ROOT / "oneflow_compat"
 
 @dataclass(frozen=True)
 class Settings:
-    """The folders of a run, and whether journals of an older state of this package count."""
+    """The folders of a run, and whether journals of an older state of this package count.
+
+    `seconds` limits the time of one unit of share 1 on one side, or is 0. The order of tests depends on `seed`.
+    """
 
     sources: Path
     journals: Path
     reasons: Path
     reuse: bool = False
+    seconds: float = 0
+    seed: int = 0
 
 
 def digest_of_files(files: list[Path]) -> str:
@@ -76,15 +83,16 @@ def prepare(run: Run, settings: Settings, package: str) -> Run:
         repr(run.unit),
         repr(run.suite.options),
         repr(run.only),
+        str(run.seed),
     ]
-    key += [package] if run.side == "oneflow" and not settings.reuse else []
     text = "\n".join(key)
     key_file = run.journal.with_suffix(".key")
-    if not key_file.exists() or not key_file.read_text(encoding="utf-8").startswith(text):
+    needed = text if run.side == "torch" or settings.reuse else f"{text}\n{package}"
+    if not key_file.exists() or not key_file.read_text(encoding="utf-8").startswith(needed):
         for suffix in (".jsonl", ".log"):
             run.journal.with_suffix(suffix).unlink(missing_ok=True)
         run.journal.parent.mkdir(parents=True, exist_ok=True)
-        key_file.write_text(text, encoding="utf-8")
+        key_file.write_text(f"{text}\n{package}", encoding="utf-8")
     return run
 
 
@@ -93,22 +101,33 @@ def verdict_of(suite: Suite, unit: Unit, settings: Settings) -> Verdict:
     package = digest_of_files([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.so")])
     folder = settings.journals / suite.name
 
-    def outcomes(side: str, only: tuple[str, ...] | None = None) -> dict[str, upstream_process.Outcome]:
-        name = unit.path.replace("/", "+") + (".again" if only else "")
-        run = Run(suite, unit, settings.sources, side, folder / side / f"{name}.jsonl", only)
-        if only:
+    def outcomes(
+        side: str, only: tuple[str, ...] | None = None, suffix: str = "", budget: float = 0
+    ) -> dict[str, upstream_process.Outcome]:
+        journal = folder / side / f"{unit.path.replace('/', '+')}{suffix}.jsonl"
+        run = Run(suite, unit, settings.sources, side, journal, only, settings.seed, budget)
+        if only is not None or budget:
             run.journal.unlink(missing_ok=True)
         return outcomes_of(prepare(run, settings, package))
 
-    def both(only: tuple[str, ...] | None = None) -> tuple[dict[str, upstream_process.Outcome], ...]:
-        here = outcomes("oneflow", only)
-        return (outcomes("torch", only) if suite.baseline else expected_without_baseline(here)), here
+    def both(
+        only: tuple[str, ...] | None = None, suffix: str = "", budget: float = 0
+    ) -> tuple[dict[str, upstream_process.Outcome], ...]:
+        """Run both sides. With a time limit, the second side runs the tests that the first one had time for."""
+        if not suite.baseline:
+            here = outcomes("oneflow", only, suffix, budget)
+            return expected_without_baseline(here), here
+        torch = outcomes("torch", only, suffix, budget)
+        return torch, outcomes("oneflow", tuple(torch) if budget else only, suffix)
 
-    torch, here = both()
+    budget = settings.seconds * unit.share
+    torch, here = both(budget=budget, suffix=".sample" if budget else "")
     first = differing(torch, here)
-    again = repeated_differences(first, *both(first)) if first else ()
+    again = repeated_differences(first, *both(first, ".again")) if first else ()
     reasons = read_reasons(settings.reasons, suite.name)
-    return judge(suite, unit, torch, here, again, reasons)
+    verdict = judge(suite, unit, torch, here, again, reasons, is_complete=not budget)
+    key = folder / "oneflow" / f"{unit.path.replace('/', '+')}{'.sample' if budget else ''}.key"
+    return replace(verdict, is_reused=not key.read_text(encoding="utf-8").endswith(package))
 
 
 def run_units(
@@ -154,21 +173,32 @@ def _show_verdict(verdict: Verdict) -> None:
         print(f"  has a reason but does not differ, or is gone; delete its line: {test}")
 
 
+def chosen_suites(arguments: argparse.Namespace) -> list[Suite]:
+    """Return the suites that the arguments name, or all whose checkouts are there."""
+    by_name = {suite.name: suite for suite in SUITES}
+    is_checkout = arguments.sources is not None
+    arguments.sources = (arguments.sources or HERE).resolve()
+    if arguments.suite:
+        if unknown := [name for name in arguments.suite if name not in by_name]:
+            sys.exit(f"there is no suite {unknown[0]!r}; the suites are {', '.join(by_name)}")
+        suites = [by_name[name] for name in arguments.suite]
+    elif is_checkout:
+        suites = [s for s in SUITES if not s.is_ours and checkout_of(s, arguments.sources).is_dir()]
+    else:
+        suites = [suite for suite in SUITES if suite.is_ours]
+    for suite in suites:
+        if not checkout_of(suite, arguments.sources).is_dir():
+            folder = checkout_of(suite, arguments.sources)
+            sys.exit(f"suite {suite.name} needs the checkout {folder}, which is not there")
+        missing = [package for package in suite.packages if find_spec(package) is None]
+        if missing:
+            sys.exit(f"suite {suite.name} imports {', '.join(missing)}; install them into {sys.prefix}")
+    return suites
+
+
 def chosen_units(arguments: argparse.Namespace) -> list[tuple[Suite, Unit]]:
     """Return the units that the arguments name and whose checkouts are there."""
-    by_name = {suite.name: suite for suite in SUITES}
-    names = arguments.suite or [suite.name for suite in SUITES if (arguments.sources / suite.folder).is_dir()]
-    if unknown := [name for name in names if name not in by_name]:
-        sys.exit(f"there is no suite {unknown[0]!r}; the suites are {', '.join(by_name)}")
-    for name in names:
-        if not (arguments.sources / by_name[name].folder).is_dir():
-            sys.exit(
-                f"suite {name} needs the checkout {arguments.sources / by_name[name].folder}, which is not there"
-            )
-        missing = [package for package in by_name[name].packages if find_spec(package) is None]
-        if missing:
-            sys.exit(f"suite {name} imports {', '.join(missing)}; install them into {sys.prefix}")
-    units = [(by_name[name], unit) for name in names for unit in by_name[name].units]
+    units = [(suite, unit) for suite in chosen_suites(arguments) for unit in suite.units]
     if arguments.file:
         units = [(suite, unit) for suite, unit in units if unit.path in arguments.file]
     if not units:
@@ -180,33 +210,43 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sources", type=Path, help="a folder of checkouts, named as in upstream_suites.py")
+    parser.add_argument(
+        "sources", type=Path, nargs="?", help="a folder of checkouts, named as in upstream_suites.py"
+    )
     parser.add_argument("--suite", nargs="*", help="names of suites")
     parser.add_argument("--file", nargs="*", help="units of the suites")
     parser.add_argument("--jobs", type=int, default=1, help="units that run at a time")
+    parser.add_argument("--sample", type=float, default=1.0, help="the fraction of tests that run")
     parser.add_argument(
-        "--sample", type=float, default=1.0, help="the fraction of tests that run; not recorded"
+        "--seconds", type=float, default=0, help="the time that all units share; not recorded"
     )
+    parser.add_argument("--seed", type=int, default=0, help="the order of the tests, if the time is limited")
+    parser.add_argument("--record", action="store_true", help="record a part, too")
     parser.add_argument("--fresh", action="store_true", help="drop the journals of earlier runs")
     parser.add_argument(
         "--reuse", action="store_true", help="keep journals of an older state of this package"
     )
     arguments = parser.parse_args()
-    arguments.sources = arguments.sources.resolve()
     journals = ROOT / "build" / "upstream"
     units = chosen_units(arguments)
     if arguments.fresh:
         for suite, _ in units:
             shutil.rmtree(journals / suite.name, ignore_errors=True)
-    settings = Settings(arguments.sources, journals, HERE, arguments.reuse)
+    shares = sum(unit.share * (1 + suite.baseline) for suite, unit in units)
+    settings = Settings(
+        arguments.sources, journals, HERE, arguments.reuse, arguments.seconds / shares, arguments.seed
+    )
     is_good = True
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the processes of the tests, too
     try:
         for verdict, index in run_units(units, settings, arguments.jobs):
             _show_verdict(verdict)
             is_good = is_good and verdict.is_good
-            if arguments.sample == 1:
-                write_records([record_of(verdict, *units[index], arguments.sources)])
+            if arguments.record or arguments.sample == 1 and not arguments.seconds:
+                record = record_of(verdict, *units[index], arguments.sources)
+                if arguments.seconds:
+                    record["sample"] = f"seed {arguments.seed}"
+                write_records([record])
     except KeyboardInterrupt:
         print("\ninterrupted; the same command continues")
         return 130

@@ -71,10 +71,14 @@ def seed_generators() -> None:
     torch.manual_seed(0)
 
 
+def position_of(test_id: str, seed: int) -> int:
+    """Return a random number below 2**64 that depends on the name of a test and the seed only."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{test_id}".encode()).digest()[:8], "big")
+
+
 def is_sampled(test_id: str, fraction: float, seed: int) -> bool:
-    """Whether a test belongs to the sample. The decision depends on its name only."""
-    digest = hashlib.sha256(f"{seed}:{test_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") < fraction * 2**64
+    """Whether a test belongs to the sample."""
+    return position_of(test_id, seed) < fraction * 2**64
 
 
 def pytest_collectstart() -> None:
@@ -106,6 +110,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             else is_sampled(item.nodeid, SETTINGS["sample"], SETTINGS["seed"])
         )
     ]
+    if SETTINGS.get("budget"):
+        items.sort(key=lambda item: position_of(item.nodeid, SETTINGS["seed"]))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -115,14 +121,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     start = time.monotonic()
     result = yield
     results = _results.pop(item.nodeid, ["passed"])
-    classes = _errors.pop(item.nodeid, [""])
+    properties = dict(item.user_properties)
+    classes = _errors.pop(item.nodeid, [properties.get("outcome", "")])
     write_line(
         id=item.nodeid,
         result=min(results, key=RANKS.index),
         error=classes[0],
         bases=classes[1:],
+        details=properties.get("details", []),
+        note=properties.get("note", ""),
         seconds=round(time.monotonic() - start, 2),
     )
+    SETTINGS["spent"] = SETTINGS.get("spent", 0) + time.monotonic() - start
+    if SETTINGS.get("budget") and SETTINGS["spent"] > SETTINGS["budget"]:
+        item.session.shouldstop = "the time of the sample is over"
     return result
 
 

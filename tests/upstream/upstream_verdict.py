@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,10 @@ REASON = re.compile(r"(difference `(?P<row>[\w-]+)`|torch \d+\.\d+|defect|enviro
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the comparison of one unit found. Texts of `unexplained` have both outcomes."""
+    """What the comparison of one unit found. Texts of `unexplained` have both outcomes.
+
+    `is_reused` is True if the tests ran with an older state of this package. `notes` counts how the equal ones ran.
+    """
 
     suite: str
     unit: str
@@ -37,6 +41,8 @@ class Verdict:
     explained: dict[str, str] = field(default_factory=dict)
     unexplained: dict[str, str] = field(default_factory=dict)
     stale: tuple[str, ...] = ()
+    is_reused: bool = False
+    notes: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_good(self) -> bool:
@@ -85,15 +91,18 @@ def judge(
     here: Outcomes,
     differ_again: tuple[str, ...],
     reasons: Mapping[str, str],
+    is_complete: bool = True,
 ) -> Verdict:
     """Return the verdict on a unit. `differ_again` are the tests that differ when they are repeated, too.
 
-    A reason is stale if its test runs and does not differ, or if the full unit runs without this test.
+    A reason is stale if its test runs and does not differ, or if the full unit runs without this test. A run with
+    a time limit is not complete.
     """
     first = differing(torch, here)
     of_unit = {test: reason for test, reason in reasons.items() if belongs_to(test, unit)}
     ran = {*torch, *here}
-    gone = {test for test in of_unit if test not in ran} if unit.sample == 1 else set()
+    gone = {test for test in of_unit if test not in ran} if unit.sample == 1 and is_complete else set()
+    notes = Counter(outcome.note for test, outcome in here.items() if outcome.note and test not in first)
     skipped = [t for t in ran if "skipped" in (_result(torch, t), _result(here, t)) and t not in first]
     return Verdict(
         suite=suite.name,
@@ -106,12 +115,17 @@ def judge(
         unstable=tuple(test for test in first if test not in differ_again),
         explained={test: of_unit[test] for test in differ_again if test in of_unit},
         unexplained={
-            test: f"torch: {torch.get(test, 'not there')}; here: {here.get(test, 'not there')}"
-            for test in differ_again
-            if test not in of_unit
+            test: _difference(torch.get(test), here.get(test)) for test in differ_again if test not in of_unit
         },
+        notes=dict(notes),
         stale=tuple(sorted(gone | {test for test in of_unit if test in ran and test not in first})),
     )
+
+
+def _difference(torch: Outcome | None, here: Outcome | None) -> str:
+    if torch is None or here is None:
+        return f"torch: {torch or 'not there'}; here: {here or 'not there'}"
+    return here.first_difference(torch)
 
 
 def _result(outcomes: Outcomes, test: str) -> str:

@@ -5,25 +5,25 @@ Every graph is called twice, the second time with other values, to detect values
 constants.
 """
 
-import random
-
-import numpy as np
 import pytest
 import torch
 from graph_cases import graph_of
+from op_samples import (
+    case,
+    copied,
+    equal,
+    left_out,
+    names,
+    samples_of_torch,
+    seed_all,
+    tensors,
+    with_gradients,
+)
 from torch.utils import _pytree as pytree
 
 from oneflow._graph.errors import CaptureError
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("expecttest", reason="needs the package expecttest: torch.testing._internal imports it")
-from torch.testing._internal import common_methods_invocations as samples_of_torch
-
-torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = (
-    True  # that import forbids torch.backends.cudnn.enabled = ... in the whole process
-)
-# the test sets the seed itself
-samples_of_torch.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 REFUSED = {
     "the shape of the result depends on values": "nonzero argwhere unique unique_consecutive",
@@ -37,70 +37,7 @@ ROUNDING = {
     "torch 2.11 lays the gradient out otherwise for a symbolic tensor": "fft.hfft fft.irfft",
     "of memory at another place eager gives another last digit": "linalg.lstsq",
 }
-LEFT_OUT = {
-    "the result is not initialised": "empty empty_like empty_strided empty_permuted new_empty new_empty_strided",
-    "compiles a CUDA kernel": "jiterator_unary jiterator_binary jiterator_binary_return_by_ref jiterator_2inputs_2outputs jiterator_4inputs_with_extra_args",
-}
-
-
-def names(table):
-    return {name: reason for reason, listed in table.items() for name in listed.split()}
-
-
-refused, rounding, left_out = map(names, (REFUSED, ROUNDING, LEFT_OUT))
-
-
-def case(op):
-    return op.name + (f"-{op.variant_test_name}" if op.variant_test_name else "")
-
-
-def seed(number):
-    torch.manual_seed(number)
-    random.seed(number)
-    np.random.seed(number)
-
-
-def tensors(tree):
-    return [t for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)]
-
-
-def copied(tree, factor=1.0):
-    def copy(t):
-        if not isinstance(t, torch.Tensor):
-            return t
-        other = t.detach().clone()
-        if factor != 1.0 and (t.is_floating_point() or t.is_complex()) and t.layout is torch.strided:
-            other = (other * factor).to(t.dtype)
-        return other.requires_grad_(t.requires_grad)
-
-    return pytree.tree_map(copy, tree)
-
-
-def with_gradients(function, sample):
-    """The results, and the gradients of a weighted sum of them."""
-    x, args, kwargs = sample
-    result = function(x, *args, **kwargs)
-    outs = [t for t in tensors(result) if t.requires_grad and t.layout is torch.strided]
-    leaves = [t for t in tensors(sample) if t.requires_grad]
-    total = sum(
-        (torch.view_as_real(t) if t.is_complex() else t)
-        .mul(torch.arange(t.numel() * (1 + t.is_complex())).view(t.shape + (2,) * t.is_complex()).cos())
-        .sum()
-        for t in outs
-    )
-    if outs and leaves:
-        total.backward()
-    return pytree.tree_leaves(result), [t.grad for t in leaves]
-
-
-def equal(a, b):
-    if not isinstance(a, torch.Tensor):
-        return a == b or a != a
-    if a.layout is not torch.strided:
-        a, b = a.to_dense(), b.to_dense()
-    if a.dtype != b.dtype or a.shape != b.shape or (a.numel() and a.stride() != b.stride()):
-        return False
-    return bool(((a == b) | (a != a) & (b != b)).all())
+refused, rounding = map(names, (REFUSED, ROUNDING))
 
 
 def close(a, b):
@@ -110,7 +47,7 @@ def close(a, b):
 def samples(op):
     for dtype, count in ((torch.float32, 2), (torch.int64, 1), (torch.complex64, 1)):
         if dtype in op.supported_dtypes("cpu"):
-            seed(3)
+            seed_all(3)
             requested = (
                 dtype is not torch.int64
                 and op.supports_autograd
@@ -138,13 +75,13 @@ def test_operator(op):
         graph = graph_of(build)
         for factor in (1.0, 0.875) if places else (1.0,):
             inputs = copied(sample, factor)
-            seed(5)
+            seed_all(5)
             try:
                 want = with_gradients(op.op, inputs)
             except Exception:  # torch refuses the sample, or its gradient
                 break
             state, mine = torch.get_rng_state(), copied(sample, factor)
-            seed(5)
+            seed_all(5)
             try:
                 got = graph(*tensors(mine))
             except CaptureError as error:
