@@ -155,7 +155,8 @@ def record(
             debug.say(0, f"[ERROR]{title} building graph got error.")
             raise
     calls.calls[""] = ins, calls.note("OUTPUT", f"{graph.name}_output", (out,))
-    object.__setattr__(graph, "_calls", calls.calls)
+    graph._calls.clear()  # another dict would be a change of the graph by build()
+    graph._calls.update(calls.calls)
     debug.say(0, f"{title} building graph Done! Cost time: {time.perf_counter() - begin:.2f}s.")
     return out
 

@@ -563,6 +563,29 @@ def test_step_of_an_optimizer_finds_the_number_that_build_left():
     assert list(losses(Trains)) == list(losses(eager))
 
 
+def test_an_attribute_of_the_graph_is_an_input():
+    class Annealed(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.step, self.correct, self.noise = 0, 0, 1.0
+            self.config.set_backend("aten")
+
+        def build(self, x, labels):
+            self.step += 1
+            self.noise *= 0.9
+            self.correct += (x.argmax(1) == labels).sum().item()
+            return x * min(1.0, self.step / 100) + self.noise, self.correct / self.step
+
+    graph, x, labels = Annealed(), torch.eye(2), torch.tensor([0, 0])
+    noise = 1.0
+    for step in range(1, 6):
+        y, share = graph(x, labels)
+        noise *= 0.9
+        assert torch.equal(y, x * (step / 100) + noise)
+        assert (graph.step, graph.correct, graph.noise, share) == (step, step, noise, 1.0)
+    assert len(graph._engine.programs) == 1
+
+
 def test_a_saved_program_has_the_number_of_the_call(tmp_path):
     class Scaled(flow.nn.Graph):
         def __init__(self):
