@@ -586,6 +586,42 @@ def test_an_attribute_of_the_graph_is_an_input():
     assert len(graph._engine.programs) == 1
 
 
+def add_group(optimizer, layers):
+    optimizer.add_param_group({"params": list(layers[1].parameters()), "lr": 0.001})
+
+
+def clear_state(optimizer, layers):
+    optimizer.state.clear()
+
+
+@pytest.mark.filterwarnings("ignore:.*no program can hold this call")
+@pytest.mark.parametrize("change", [add_group, clear_state])
+def test_what_one_call_changes_in_an_optimizer_is_changed_once(change):
+    def trained(compile_step):
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+        optimizer = torch.optim.Adam(layers[0].parameters(), 0.01)
+        count = {"n": 0}
+
+        @compile_step
+        def step(x):
+            count["n"] += 1
+            if count["n"] == 4:
+                change(optimizer, layers)
+            optimizer.zero_grad()
+            loss = layers(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            if count["n"] == 6 and change is clear_state:
+                change(optimizer, layers)
+            return loss
+
+        losses = [step(torch.ones(2, 4)).item() for _ in range(9)]
+        return losses, len(optimizer.param_groups), [p.tolist() for p in layers.parameters()]
+
+    assert trained(flow.compile_step(backend="aten")) == trained(lambda step: step)
+
+
 def test_a_saved_program_has_the_number_of_the_call(tmp_path):
     class Scaled(flow.nn.Graph):
         def __init__(self):

@@ -173,13 +173,14 @@ class Update(StateChanges):
         After success, new real state is kept.
         """
         for optimizer, states, groups in self.snapshots:
+            del optimizer.param_groups[len(groups) :]  # the capture is refused if build() added one
             for group, old in zip(optimizer.param_groups, groups):
                 restore(group, old)
             for param in list(optimizer.state):
-                if param in states:  # the same dict object, because earlier programs read it
-                    optimizer.state[param] = restore(*states[param])
-                else:
+                if param not in states:
                     del optimizer.state[param]
+            for param, state in states.items():  # the same dict object, because earlier programs read it
+                optimizer.state[param] = restore(*state)
 
     # -- one optimizer -------------------------------------------------------------
     def _check(self, index: Any, optimizer: Optimizer) -> None:
