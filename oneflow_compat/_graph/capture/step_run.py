@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfCall) -> Results:
     """Call build(), with what its optimizers, schedules and scalers do recorded."""
     update, steps = capture.update, capture.steps
-    reads = capture.reads.reads
+    reads = steps.reads = capture.reads.reads
     steps.options, steps.assigned, steps.written = capture.options, reads.assigned, reads.written
     if update is not None:
         leave_out_state(reads, (optimizer for optimizer, _ in update.state.optimizers))

@@ -22,6 +22,13 @@ def unfollowed_lines(unfollowed: Any) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+def read_after_step(cls: type, name: str) -> CaptureError:
+    return CaptureError(
+        f"the step reads {name!r} of {cls.__name__} after the step of this schedule",
+        "Read it before, or outside of the step.",
+    )
+
+
 def not_followed(site: Any, what: str) -> ReadNotFollowed:
     """Return the error of a read that has no guard."""
     (line,) = unfollowed_lines([(site, what)])

@@ -405,6 +405,22 @@ def schedule_before_zero_grad():
     return StepProgram(step, rows, [model], [optimizer])
 
 
+def epoch_of_schedule_before_its_step():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean() * (1 + scheduler.last_epoch)
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss
+
+    return StepProgram(step, rows, [model], [optimizer])
+
+
 def registered_buffer():
     model = mlp()
     model.register_buffer("center", torch.zeros(3))
@@ -424,6 +440,7 @@ def registered_buffer():
 
 IN_PROGRAMS = [
     schedule_before_zero_grad,
+    epoch_of_schedule_before_its_step,
     registered_buffer,
     frozen_critic,
     gradients_of_a_model_elsewhere,
@@ -469,6 +486,22 @@ def lbfgs():
 def forward_only():
     model = mlp()
     return StepProgram(lambda x: model(x), rows, [model])
+
+
+def epoch_of_schedule_after_its_step():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean() * (1 + scheduler.last_epoch)
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss * (2 if scheduler.last_epoch > 3 else 1), scheduler.last_epoch
+
+    return StepProgram(step, rows, [model], [optimizer])
 
 
 def metric_of_plateau():
@@ -595,6 +628,7 @@ def model_elsewhere_cleared():
 
 
 IN_EAGER_MODE = [
+    epoch_of_schedule_after_its_step,
     rate_set_in_step,
     rate_read_and_set,
     state_dropped,

@@ -58,6 +58,7 @@ class StepsOfBuild:
     def __init__(self, update: Update | None) -> None:
         self._update = update
         self.options: OptionReads | None = None  # once build() runs
+        self.reads: Any = None  # what build() reads, from then on
         self.assigned: set[Any] = set()  # (id(container), key) that build() has assigned so far
         self.written: set[Any] = set()  # (access, id(container), key) that it wrote
         self.schedulers: list[Any] = []  # in the order of their steps
@@ -150,6 +151,8 @@ class StepsOfBuild:
                 )
             if self.options is not None:
                 self.options.end(scheduler.optimizer)
+            if self.reads is not None:
+                self.reads.end_reads_of(scheduler)
             self._rates_moved.append(scheduler.optimizer)
             self.schedulers.append(scheduler)
             return None

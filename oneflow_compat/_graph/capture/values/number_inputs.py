@@ -87,7 +87,6 @@ class PythonNumbers(LiveNumbers):
                 if node in self.sources:
                     self.needed.add(node)
         assert self.needed, "a number of Python has no source"
-
         raise self.error()
 
     def error(self) -> NumbersNeeded:

@@ -57,7 +57,7 @@ from ..instrumentation.policy import (
     origin_of_read,
     passes_on,
 )
-from ..messages import compared_with_argument, not_followed
+from ..messages import compared_with_argument, not_followed, read_after_step
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
@@ -111,6 +111,7 @@ class Reads(CallReads):
         self.read_whole: set[int] = set()  # ids of weak containers whose length or elements build() asks for
         self.hashed: dict[int, Any] = {}  # id -> an argument that is in a set, or a key of a dict
         self.made: set[Any] = set()  # ids of modules that build() made
+        self.stepped: dict[int, Any] = {}  # id -> a schedule of build(), which makes its step after the run
         self.twins: dict[int, Any] = {}  # id(object that stands for an argument) -> the argument
         self.modules: set[Any] = set()
         self.unfollowed: dict[Any, Any] = {}  # (label, location) -> (site, what it is)
@@ -222,11 +223,18 @@ class Reads(CallReads):
         self.add(CELL, cell, None, value, site.name, site)
 
     # -- attributes ----------------------------------------------------------------------
+    def end_reads_of(self, schedule: Any) -> None:
+        """Refuse later reads of a schedule, whose numbers are those of before its step until the run ends."""
+        self.stepped[id(schedule)] = schedule
+        self.seen -= {key for key in self.seen if key[0] == id(schedule)}
+
     def attribute(self, instance: Any, name: str, site: Any) -> Any:
         cls = type(instance)
         key = (id(instance), name)
         if key in self.seen:
             return
+        if id(instance) in self.stepped and name != "step" and site.is_user:
+            raise read_after_step(cls, name)
         if is_a(instance, FREE_BASES):
             return self.tensor_attribute(instance, name, site)
         if key == self.counted_by_proxy:
