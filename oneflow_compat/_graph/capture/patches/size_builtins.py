@@ -48,6 +48,7 @@ def _patched_builtins() -> Iterator[None]:
     with (
         # the text of a symbol ("s0") as a key would be the same for all sizes
         patched(torch.SymInt, "__repr__", _repr_of_size),
+        patched(torch.SymInt, "__hash__", _hash_of_number),
         patched(builtins, "len", _length),
         patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
         patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
@@ -67,6 +68,18 @@ def _repr_of_size(original: Callable[..., Any]) -> Any:
         return repr(int(size)) if of_user and capturing() else original(size)
 
     return printed
+
+
+def _hash_of_number(original: Callable[..., int]) -> Any:
+    """Let a number of the program that is a key of a dict be the error of such a number, not torch's."""
+
+    def hashed(size: torch.SymInt) -> int:
+        live = live_number(size)
+        if live is not None:
+            live.numbers.need(live)
+        return original(size)
+
+    return hashed
 
 
 def _comparison(original: Callable[..., Any]) -> Callable[..., Any]:
