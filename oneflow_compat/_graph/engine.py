@@ -393,11 +393,23 @@ class Engine:
                 raise of_handler from None
             raise
         if entry is None:
+            captured.guards.python_values.undo_writes()
             captured.effects.undo_capture(captured.live)
             return self._make_entry(key, args, kwargs, may_run_eagerly)
         entry.note_arguments(args, kwargs)
         self._keep(entry, config.cache_size)
         return entry
+
+    def _assume_less(self, key: Signature, captured: Captured, error: Exception) -> bool:
+        """Make numbers or sizes of the next capture constants. Return False if this one had no symbols."""
+        if captured.live.numbers:
+            self.assumptions.numbers.fix_all()
+        elif captured.program.dimensions is not None:
+            self.assumptions.argument_sizes.keep_static(key)
+            self.assumptions.explain(of_static_sizes(error, "compiled"))
+        else:
+            return False
+        return True
 
     def _compiled_entry(self, key: Signature, captured: Captured, config: Config) -> Entry | None:
         """Compile a captured program. Return None if only the symbols in it keep it from being compiled."""
@@ -406,20 +418,18 @@ class Engine:
         if config.check:
             program.check()
         overlaps = captured.guards.overlaps
-        if not overlaps:  # passes may move a write across a read of the same memory
-            with torch._C._DisableAutocast():  # the casts are in the program
-                program = passes.run(program, config, config.on_stage)
-        if captured.guards.serves_one_call or overlaps:  # not worth compiling
-            config = replace(config, backend="aten")
-        run_waiting_handlers()
         try:
+            if not overlaps:  # passes may move a write across a read of the same memory
+                with torch._C._DisableAutocast():  # the casts are in the program
+                    program = passes.run(program, config, config.on_stage)
+            if captured.guards.serves_one_call or overlaps:  # not worth compiling
+                config = replace(config, backend="aten")
+            run_waiting_handlers()
             with torch._C._DisableAutocast(), second_interrupt_acts_at_once():
                 program, run = self._compile(program, config)
         except Exception as error:
-            if program.dimensions is None or error_of_handler(error) is not None:
+            if error_of_handler(error) is not None or not self._assume_less(key, captured, error):
                 raise
-            self.assumptions.argument_sizes.keep_static(key)
-            self.assumptions.explain(of_static_sizes(error, "compiled"))
             return None
         run_waiting_handlers()
         entry = Entry(key_of_entry, captured.with_program(program), run)

@@ -7,6 +7,7 @@ import types
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import oneflow as flow
 
@@ -155,6 +156,20 @@ def step_of_arithmetic():
             torch.full_like(x, t),
             torch.pow(x.abs(), t),
         )
+
+    return step, lambda: s.n
+
+
+def step_of_activations():
+    s = Slotted(1.0)
+    weight = torch.ones(3, 4, requires_grad=True)
+
+    def step(x):
+        s.n = s.n * 0.9
+        y = F.elu(x * weight, alpha=s.n) + F.leaky_relu(x * weight, s.n) + F.softplus(x * weight, beta=s.n)
+        y = y + F.threshold(x * weight, s.n, s.n * 2) + F.hardtanh(x * weight, -s.n, s.n)
+        (gradient,) = torch.autograd.grad(y.sum(), weight)
+        return y.detach(), gradient
 
     return step, lambda: s.n
 

@@ -55,6 +55,8 @@ def _bounds(node: Node) -> tuple[FxArgument, ...] | None:
     Return None if the result may be on another side of a bound than the input.
     """
     parameters: Any = node.args[2:]
+    if any(isinstance(parameter, Node) for parameter in parameters):  # a number that each run reads
+        return None
     if node.target is aten.leaky_relu_backward.default:
         slope, of_result = parameters
         return None if of_result or not slope > 0 else (slope,)
