@@ -54,7 +54,6 @@ def texts_of_tensors(capture: CaptureInterface, active: Callable[[], bool]) -> I
         patched_attributes((FakeTensor, name, symbolic) for name in names),
         patched(torch._tensor_str, "_str", make),
         patched(torch.SymFloat, "__format__", _of_number),
-        patched(torch.SymInt, "__format__", _of_number),
     ):
         yield
 
@@ -62,7 +61,7 @@ def texts_of_tensors(capture: CaptureInterface, active: Callable[[], bool]) -> I
 def _of_number(original: Callable[..., str]) -> Callable[..., str]:
     """Let the text of a number of the program be the error of such a number."""
 
-    def text(number: torch.SymFloat | torch.SymInt, form: str) -> str:
+    def text(number: torch.SymFloat, form: str) -> str:
         live = live_number(number)
         if live is not None:
             live.numbers.need(live)
