@@ -165,7 +165,7 @@ class Capture:
         )
         ends_capture = self.config.ends_capture
         self.reads = observe(self._note_module, ends_capture, definition.steps_in_build)
-        self.reads.numbers = self.number_inputs.places
+        self.reads.leave_out_numbers(self.number_inputs.places)
         self.reads.takes_back = definition.steps_in_build
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (
@@ -306,11 +306,12 @@ class Capture:
     def _finish_reads(self, inputs: list[Any], results: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
         recorder = self.recorder
+        self.number_inputs.need_those_in(self.reads.returned)
         has_numbers = bool(recorder.numbers or recorder.sizes.nodes or recorder.dynamic is not None)
         self.python_values: PythonGuards = self.reads.finish(replayed, self.assumptions.modes, has_numbers)
         self.attributes += self.number_inputs.stored
-        found, self.python_values.numbers_changed = self.python_values.numbers_changed, []
-        if self.config.ends_capture and not several() and self.assumptions.numbers.add(found):
+        changed, self.python_values.numbers_changed = self.python_values.numbers_changed, []
+        if self.config.ends_capture and not several() and self.assumptions.numbers.add(changed):
             raise NumbersFound  # what build() changed is taken back
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
         self.python_values.keep_settings(self.settings)

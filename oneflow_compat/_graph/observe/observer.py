@@ -52,8 +52,6 @@ from .instrumentation.policy import (
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from ..program.locations import NumberSource
-
 
 _TRAINING = sys.intern("training")
 
@@ -91,7 +89,7 @@ class Observer:
         self._stores: list[Store] = []  # what each run does as build() did
         # the numbers that are inputs of the program, by (id(owner), key or None for a variable)
         self.numbers: dict[tuple[int, Any], int | float] = {}
-        self._numbers_changed: list[NumberSource] = []  # that build() reads and then changes itself
+        self._changed: list[Guard] = []  # of what build() reads and then changes itself
         self.returned: set[int] = set()  # ids of the containers that build() returns
         self._objects_of_build: set[int] = set()  # their ids, once build() has returned
         # before the capture adds hooks of its own
@@ -131,11 +129,17 @@ class Observer:
     def _keep_counters(self) -> None:
         """Set counters back to what they were before build(), because each call counts, the first one too."""
         counters = list(self.reads.counters()) if self._is_of_build else []
-        created = self.ids_made_by_build() | self.reads.made if counters else frozenset()
+        # a number in a container that build() returns is a result as well
+        fixed = self.ids_made_by_build() | self.reads.made | self.returned if counters else frozenset()
         for guard, counting in counters:
             instance = self.reads.attribute_dicts.get(id(guard.owner))
-            if created.isdisjoint([id(guard.owner), instance]):
+            if fixed.isdisjoint([id(guard.owner), instance]):
                 become_counter(guard, counting)
+
+    def leave_out_numbers(self, numbers: dict[tuple[int, Any], int | float]) -> None:
+        """Make no guards of the numbers that are inputs of the program."""
+        self.numbers = numbers
+        self.reads.owners_of_numbers = {owner for owner, _ in numbers}
 
     def note_hash(self, tensor: torch.Tensor) -> None:
         """Note that the user's code asks for the hash of a tensor, which may be an argument."""
@@ -200,7 +204,7 @@ class Observer:
         objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
         self._keys_read = {(id(g.owner), None if g.access in (CONTENTS, CELL) else g.key) for g in guards}
         opaque = self._opaque(objects_of_build, replayed, has_numbers)
-        pinned = reads.pinned
+        pinned = reads.pinned | self._with_instances(owner for owner, _ in self.numbers)
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
         written = {(owner, key) for access, owner, key in reads.written if access == ITEM}
         reads.guards, reads.objects, reads.opaque, reads.writes = {}, {}, [], []
@@ -220,7 +224,9 @@ class Observer:
         hold_weakly(kept, reads.weak)
         reads.weak.clear()
         result = PythonGuards(kept, pinned, unfollowed)
-        result.numbers_changed, self._numbers_changed = self._numbers_changed, []
+        result.numbers_changed = [
+            number for number in map(number_source, self._changed) if number is not None
+        ]
         if reads.ends_capture:
             self._end_with_changes(result, writes, written, replayed)
         if filled:
@@ -231,6 +237,12 @@ class Observer:
             if id(write.owner) not in reads.twins and write.keeps_a_number(replayed):
                 result.kept_number = write.site, write.what
         return result
+
+    def _with_instances(self, owners: Iterable[int]) -> set[int]:
+        """Return the ids of owners, and of the objects whose attributes are in those that are dicts."""
+        ids = {*owners}
+        instances = self.reads.attribute_dicts
+        return ids | {instances[owner] for owner in ids & instances.keys()}
 
     def _opaque(self, objects_of_build: set[int], replayed: Any, has_numbers: bool) -> list[Any]:
         """Return (object, site, what it is), perhaps with a Write, of what no guard follows."""
@@ -262,6 +274,7 @@ class Observer:
         writes = [write for write in writes if id(write.owner) not in caches]
         repeated = self._repeated(writes, replayed, guards_are_settled=True)
         result.stores, self._stores = self._stores, []
+        result.pinned |= self._with_instances(id(store.owner) for store in result.stores)
         writes = [write for write in writes if id(write) not in repeated]
         counted = {(id(guard.owner), guard.key.key) for guard in result.counters}
         followed = counted | {*replayed} | {*self._followed}
@@ -352,7 +365,7 @@ class Observer:
         current = guard.current()
         if _is_replayed(guard, replayed):
             kept.append(guard)
-            self._note_number(guard)
+            self._changed.append(guard)
         elif _is_equal(guard.value, current):
             kept.append(guard)
         elif _is_empty_or_flag(guard.value):
@@ -368,14 +381,9 @@ class Observer:
                 return
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
-            self._note_number(guard)
+            self._changed.append(guard)
         else:  # it counts by a number that only a run knows
-            self._note_number(guard)
-
-    def _note_number(self, guard: Guard) -> None:
-        number = number_source(guard)
-        if number is not None:
-            self._numbers_changed.append(number)
+            self._changed.append(guard)
 
     def _settle_filled(self, guard: Any, current: Any, kept: Any, filled: Any) -> None:
         """Keep the guard of a source that build() filled in, with its new value, if that is final."""

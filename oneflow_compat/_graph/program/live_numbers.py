@@ -97,8 +97,8 @@ class LiveNumber:
 
     @property
     def sample(self) -> float:
-        """The value, or some number: what an operator computes shapes with."""
-        return 0.5 if self.value is None else self.value
+        """The value, or some number of its type: what an operator computes shapes and dtypes with."""
+        return self.number_type(0.5 if self.number_type is float else 1) if self.value is None else self.value
 
     def __deepcopy__(self, memo: dict[int, object]) -> LiveNumber:
         return self
@@ -204,7 +204,7 @@ def _type_of_result(function: Callable[..., float], types: Sequence[type]) -> ty
 
 
 _COMPARISONS = {getattr(operator, name) for name in "eq ne lt le gt ge".split()}
-_OF_INTEGERS = {getattr(operator, name) for name in "add sub mul mod floordiv neg abs".split()}
+_OF_INTEGERS = {getattr(operator, name) for name in "add sub mul mod floordiv neg abs pow".split()}
 _ROUNDED = {math.floor, math.ceil, math.trunc}
 _FUNCTIONS = {name: getattr(operator, name) for name in "add sub mul mod neg abs eq ne lt le gt ge".split()}
 _FUNCTIONS.update(

@@ -2,6 +2,7 @@
 numbers. Each step is compared with eager mode: its results, their types, and the numbers it leaves.
 """
 
+import functools
 import math
 import types
 
@@ -66,10 +67,7 @@ def step_of_dict():
 
     def step(x):
         d["tau"] *= 0.9
-        for key, value in d.items():
-            if key == "name" and value == "a":
-                x = x * 2
-        return x * d["tau"]
+        return x * d["tau"] * len(d["name"])
 
     return step, lambda: d
 
@@ -156,6 +154,34 @@ def step_of_arithmetic():
             torch.full_like(x, t),
             torch.pow(x.abs(), t),
         )
+
+    return step, lambda: s.n
+
+
+def step_of_divisions():
+    s = Slotted(0.0)
+
+    def step(x):
+        s.n = s.n + 1.0
+        tenth = s.n * 0.0 + 0.1  # torch computes floor(1.0 / 0.1) for 1.0 // 0.1, which is 9.0
+        return (
+            1.0 // tenth,
+            (s.n * 0.0 + 6.0) // 0.1,
+            6 // tenth,
+            (x * 0 + 1).max().item() // 0.1,
+            s.n // -0.3,
+        )
+
+    return step, lambda: s.n
+
+
+def step_of_integers():
+    s = Slotted(1)
+
+    def step(x):
+        rows, count = torch.arange(3, dtype=torch.int32), (x == x).sum().item()
+        s.n += count
+        return s.n % 3, -s.n, s.n // 2, rows * s.n, rows * (s.n**2), rows // s.n, rows + s.n
 
     return step, lambda: s.n
 
@@ -383,6 +409,22 @@ def needs_a_float():
     return step, lambda: s.n
 
 
+def needs_its_class():
+    s = Slotted(0)
+
+    @functools.singledispatch
+    def kind(value):
+        return "object"
+
+    kind.register(int, lambda value: "int")
+
+    def step(x):
+        s.n = s.n + 1
+        return x * s.n, kind(s.n), hasattr(s.n, "real"), getattr(s.n, "imag", None)
+
+    return step, lambda: s.n
+
+
 def keeps_it_in_an_object():
     s, kept = Slotted(0), types.SimpleNamespace(last=None)
 
@@ -431,7 +473,8 @@ def deletes_it():
 
 
 IN_EAGER_MODE = [
-    needs_a_range, needs_an_index, needs_a_size, needs_a_text, needs_a_key, needs_a_float, keeps_it_in_an_object,
+    needs_a_range, needs_an_index, needs_a_size, needs_a_text, needs_a_key, needs_a_float, needs_its_class,
+    keeps_it_in_an_object,
     divides_by_zero, root_of_a_negative_number, deletes_it,
 ]  # fmt: skip
 

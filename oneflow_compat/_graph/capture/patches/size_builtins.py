@@ -49,11 +49,15 @@ def _patched_builtins() -> Iterator[None]:
         # the text of a symbol ("s0") as a key would be the same for all sizes
         patched(torch.SymInt, "__repr__", _repr_of_size),
         patched(torch.SymInt, "__hash__", _hash_of_number),
+        patched(torch.SymInt, "__round__", _rounded),
         patched(builtins, "len", _length),
         patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
         patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
         contextlib.ExitStack() as stack,
     ):
+        for cls in (torch.SymInt, torch.SymFloat):
+            stack.enter_context(patched(cls, "__floordiv__", _divided(lambda a, b: (a, b))))
+            stack.enter_context(patched(cls, "__rfloordiv__", _divided(lambda a, b: (b, a))))
         for name in _MATH:
             stack.enter_context(patched(math, name, _of_numbers))
         yield
@@ -80,6 +84,33 @@ def _hash_of_number(original: Callable[..., int]) -> Any:
         return original(size)
 
     return hashed
+
+
+def _rounded(original: Callable[..., Any]) -> Any:
+    """Round a number of the program as Python does. torch returns the number itself."""
+
+    def rounded(size: torch.SymInt, digits: int | None = None) -> Any:
+        live = live_number(size)
+        return original(size, digits) if live is None else live.numbers.symbol(live.round(digits))
+
+    return rounded
+
+
+def _divided(in_order: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[..., Any]:
+    """Divide numbers of the program as Python does. torch computes floor(a / b): 10.0 for 1.0 // 0.1."""
+
+    def make(original: Callable[..., Any]) -> Any:
+        def divided(number: Any, other: Any) -> Any:
+            if not isinstance(other, (int, float, torch.SymInt, torch.SymFloat)):
+                return original(number, other)
+            operands = in_order(number, other)
+            if any(live_number(operand) is not None for operand in operands):
+                return function_of_numbers(operator.floordiv, operands)
+            return original(number, other)
+
+        return divided
+
+    return make
 
 
 def _comparison(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -120,6 +120,11 @@ class NumberInputs:
         if needed := [identity for identity in self.places if identity in read]:
             raise NumbersNeeded(needed)
 
+    def need_those_in(self, containers: set[int]) -> None:
+        """Ask for the numbers in containers that build() returns, given by their ids."""
+        if needed := [identity for identity in self.places if identity[0] in containers]:
+            raise NumbersNeeded(needed)
+
     @property
     def conditions(self) -> list[Condition]:
         """The outcomes of comparisons that build() branched on."""

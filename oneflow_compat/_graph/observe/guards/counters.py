@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ...program.live_numbers import live_number
 from ..instrumentation.counting import Step
 from ..instrumentation.policy import passes_on
 from .sources import ATTRIBUTE, CELL, COUNTER, ELEMENT, ITEM, Guard, value_of_source
@@ -58,8 +59,7 @@ class Counting:
             self.value = step.function(self.value, step.operand)
 
     def is_at(self, value: Any) -> bool:
-        if type(value) is torch.SymInt:
-            value = int(value)  # the sum with a size, which is fixed for the program
+        value = size_as_number(value)  # it may be the sum with a size
         return type(value) is type(self.value) and bool(value == self.value)
 
     def of_each_call(self) -> tuple[Step, ...]:
@@ -67,6 +67,12 @@ class Counting:
         if type(self.value) is int and all(step.function in _SUMS for step in self.steps):
             return (Step(operator.add, self.value - self.before),)
         return tuple(self.steps)
+
+
+def size_as_number(value: Any) -> Any:
+    """Return a size of this call as its number, which is fixed for the program. Return another value as it is."""
+    is_size = type(value) is torch.SymInt and live_number(value) is None and value.node.has_hint()
+    return int(value) if is_size else value
 
 
 def become_counter(guard: Guard, counting: Counting) -> None:

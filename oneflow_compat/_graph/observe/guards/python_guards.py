@@ -51,7 +51,8 @@ class PythonGuards:
     """
 
     def __init__(self, guards: Any, pinned: Any = (), unfollowed: Any = ()) -> None:
-        self.guards, self.pinned, self.unfollowed = guards, pinned, unfollowed
+        self.guards, self.unfollowed = guards, unfollowed
+        self.pinned = {*pinned}  # ids of objects that no equal one may replace
         self.changed: str | None = None
         self.change: Change | None = None
         # called once with a guard whose module was put into another mode
@@ -83,7 +84,7 @@ class PythonGuards:
     def add(self, other: PythonGuards) -> None:
         """Guard what another context observed, too."""
         self.guards += other.guards
-        self.pinned = {*self.pinned, *other.pinned}
+        self.pinned |= other.pinned
         self.unfollowed = [*self.unfollowed, *other.unfollowed]
         self.kept_number = self.kept_number or other.kept_number
         undo_first, undo_last = other.undo_writes, self.undo_writes

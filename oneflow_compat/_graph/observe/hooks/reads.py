@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ...._public_module import PublicModule, own_names
 from ...program.live_numbers import live_number
 from ...program.python_values import MISSING, NumberOfCapture, is_python_class
-from ..guards.counters import Counting, is_set_plainly
+from ..guards.counters import Counting, is_set_plainly, size_as_number
 from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
@@ -61,6 +61,7 @@ from ..messages import compared_with_argument, not_followed, read_after_step
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
+from .size_types import need_number_whose_attribute_is_read
 from .unfollowed import (
     ARGUMENT_ATTRIBUTE,
     CLASS,
@@ -111,6 +112,7 @@ class Reads(CallReads):
         self.read_whole: set[int] = set()  # ids of weak containers whose length or elements build() asks for
         self.hashed: dict[int, Any] = {}  # id -> an argument that is in a set, or a key of a dict
         self.made: set[Any] = set()  # ids of modules that build() made
+        self.owners_of_numbers: set[int] = set()  # ids of what has Python numbers that are inputs
         self.stepped: dict[int, Any] = {}  # id -> a schedule of build(), which makes its step after the run
         self.twins: dict[int, Any] = {}  # id(object that stands for an argument) -> the argument
         self.modules: set[Any] = set()
@@ -164,7 +166,7 @@ class Reads(CallReads):
         """Note the operand of the step that a site began. A size is fixed for the program."""
         counting, value = self.begun_steps.pop(site, (None, None))
         if counting is not None:
-            operand = int(operand) if type(operand) is torch.SymInt else operand
+            operand = size_as_number(operand)
             is_number = type(operand) in (int, float)
             counting.add(value, Step(site.step.function, operand) if is_number else None)
 
@@ -236,6 +238,7 @@ class Reads(CallReads):
         if id(instance) in self.stepped and name != "step" and site.is_user:
             raise read_after_step(cls, name)
         if is_a(instance, FREE_BASES):
+            need_number_whose_attribute_is_read(instance, site)
             return self.tensor_attribute(instance, name, site)
         if key == self.counted_by_proxy:
             self.counted_by_proxy = None
@@ -469,12 +472,16 @@ class Reads(CallReads):
                     self.contents(element, site, depth or 1)
 
     def beside_live_numbers(self, container: Any, picture: Any, site: Any) -> bool:
-        """Guard the entries of a dict besides numbers that are inputs of the program, if it has some.
+        """Guard the entries of a dict besides options of an optimizer that are inputs of the program.
 
-        C code that reads such a number asks it for its value, and then it is a constant.
+        C code that reads such an option asks it for its value, and then it is a constant. Other numbers are
+        constants if their dict is read as a whole, because its keys and their order are guarded with it.
         """
-        if not is_a(container, dict) or not any(map(live_number, picture)):
+        numbers = [live for value in picture if (live := live_number(value)) is not None]
+        if not is_a(container, dict) or not numbers:
             return False
+        if id(container) in self.owners_of_numbers:
+            numbers[0].numbers.need(*numbers)
         for key, value in dict.items(container):
             if live_number(value) is None:
                 self.add(ITEM, container, key, value, None, site)

@@ -44,6 +44,16 @@ def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequenc
         )
 
 
+def need_number_whose_attribute_is_read(number: Any, site: Any) -> None:
+    """Ask a number of the program for its value: a symbol has other attributes, and another class.
+
+    torch's own code reads the node of a symbol.
+    """
+    live = live_number(number)
+    if live is not None and not site.code.co_filename.startswith(_TORCH):
+        live.numbers.need(live)
+
+
 def _decides(function: Callable[..., Any], size: Any, rest: Any) -> bool:
     if function is type:
         return not rest

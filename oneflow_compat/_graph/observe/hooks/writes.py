@@ -48,6 +48,11 @@ class Store:
         self.leaves, self.spec = flatten_containers(value)
 
     @property
+    def owner(self) -> Any:
+        """The object that gets the value. An equal object in its place would not get it."""
+        return self.container.owner if isinstance(self.container, Place) else self.container
+
+    @property
     def is_possible(self) -> bool:
         """Whether a run can make the value anew: numbers, texts and tensors, also in new containers."""
         return all(_is_computed(leaf) if is_run_value(leaf) else is_constant(leaf) for leaf in self.leaves)
