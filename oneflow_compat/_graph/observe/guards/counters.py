@@ -70,7 +70,7 @@ class Counting:
 
 
 def size_as_number(value: Any) -> Any:
-    """Return a size of this call as its number, which is fixed for the program. Return another value as it is."""
+    """Return a size as its number, which is fixed for the program. Return another value as it is."""
     is_size = type(value) is torch.SymInt and live_number(value) is None and value.node.has_hint()
     return int(value) if is_size else value
 
