@@ -150,14 +150,18 @@ def _slots_of_raised_versions(program: Program) -> Callable[[Sequence[Any]], tup
 
 
 def _inputs_among_results(program: Program) -> frozenset[int]:
-    """Return the positions of the outputs that are inputs of the program, or views of them."""
+    """Return the positions of the outputs that are tensors among the inputs, or views of them."""
     (returned,) = next(node for node in program.graph.nodes if node.op == "output").args
     count = program.out_spec.num_leaves - len(program.out_constants)
     return frozenset(
         index
         for index, node in enumerate(returned[:count])
-        if isinstance(node, torch.fx.Node) and any(root.op == "placeholder" for root in roots([node]))
+        if isinstance(node, torch.fx.Node) and any(_is_tensor_input(root) for root in roots([node]))
     )
+
+
+def _is_tensor_input(node: torch.fx.Node) -> bool:
+    return node.op == "placeholder" and node.meta.get("tensor") is not None
 
 
 def _without_history(results: Callable[[Sequence[Any]], Any], inputs: frozenset[int]) -> Callable[..., Any]:

@@ -420,7 +420,15 @@ def needs_its_class():
 
     def step(x):
         s.n = s.n + 1
-        return x * s.n, kind(s.n), hasattr(s.n, "real"), getattr(s.n, "imag", None)
+        same = s.n
+        return (
+            x * s.n,
+            kind(s.n),
+            hasattr(s.n, "real"),
+            getattr(s.n, "imag", None),
+            same is s.n,
+            s.n is not None,
+        )
 
     return step, lambda: s.n
 
@@ -528,7 +536,7 @@ def test_a_number_that_is_needed_itself_has_its_value(make):
     compared(make)
 
 
-@pytest.mark.parametrize("make", [step_of_arithmetic, step_of_meter, branch_on_count])
+@pytest.mark.parametrize("make", [step_of_arithmetic, step_of_integers, step_of_meter])
 def test_inductor_takes_numbers_as_inputs(make):
     assert len(compared(make, "inductor")._engine.programs) <= 3
 
@@ -638,6 +646,23 @@ def test_step_of_an_optimizer_finds_the_number_that_build_left():
 
     counter = Slotted(0)
     assert list(losses(Trains)) == list(losses(eager))
+
+
+def test_a_graph_returns_the_number_itself():
+    class Scaled(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.scale = 1
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            return x * self.scale, self.scale
+
+    graph, x = Scaled(), torch.ones(2)
+    for graph.scale in (1, 2, 3, 4):
+        y, scale = graph(x)
+        assert (scale, type(scale)) == (graph.scale, int) and torch.equal(y, x * scale)
+    assert len(graph._engine.programs) == 2
 
 
 def test_an_attribute_of_the_graph_is_an_input():

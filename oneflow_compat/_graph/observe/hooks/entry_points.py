@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ..guards.sources import CONTENTS, FREE, FREE_BASES, FREE_OF_ATTRIBUTES, has_memory, is_a, is_input
 from ..instrumentation.frames import skip_hooks
 from ..instrumentation.instructions import HOOK_NAMES
-from .size_types import fix_size_whose_type_decides
+from .size_types import fix_size_whose_type_decides, need_number_itself
 from .unfollowed import CLASS, IDENTITY
 
 
@@ -119,7 +119,11 @@ def _identity(left: Any, right: Any, site: Any) -> None:
             current.reads.warn(site, CLASS)
     if site.is_user and _are_two_tensors(left, right) and _active():
         current.reads.warn(site, IDENTITY)
-    if left is not None and right is not None and not is_a(left, FREE_BASES) and _active():
+    if left is None or right is None or not _active():
+        return
+    need_number_itself(left, site)
+    need_number_itself(right, site)
+    if not is_a(left, FREE_BASES):
         if current.reads.twins:
             current.reads.compare_twins(left, right)
         current.reads.pin(left)

@@ -61,7 +61,7 @@ from ..messages import compared_with_argument, not_followed, read_after_step
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
-from .size_types import need_number_whose_attribute_is_read
+from .size_types import need_number_itself
 from .unfollowed import (
     ARGUMENT_ATTRIBUTE,
     CLASS,
@@ -238,7 +238,7 @@ class Reads(CallReads):
         if id(instance) in self.stepped and name != "step" and site.is_user:
             raise read_after_step(cls, name)
         if is_a(instance, FREE_BASES):
-            need_number_whose_attribute_is_read(instance, site)
+            need_number_itself(instance, site)
             return self.tensor_attribute(instance, name, site)
         if key == self.counted_by_proxy:
             self.counted_by_proxy = None

@@ -44,10 +44,10 @@ def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequenc
         )
 
 
-def need_number_whose_attribute_is_read(number: Any, site: Any) -> None:
-    """Ask a number of the program for its value: a symbol has other attributes, and another class.
+def need_number_itself(number: Any, site: Any) -> None:
+    """Ask a number of the program for its value, because code reads an attribute of it or its identity.
 
-    torch's own code reads the node of a symbol.
+    A symbol has others. torch's own code reads its node.
     """
     live = live_number(number)
     if live is not None and not site.code.co_filename.startswith(_TORCH):
