@@ -68,7 +68,9 @@ def test_a_graph_refused_in_every_case_fails():
     assert e.check == "graph refused" and "NotImplementedError: no graph of this" in str(e)
 
 
-def test_a_wrong_gradient_is_reported_before_the_second_derivative():
+def sine_with_gradient(factor):
+    """sin(x), whose gradient is the right one times a factor."""
+
     class Sin(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -77,30 +79,30 @@ def test_a_wrong_gradient_is_reported_before_the_second_derivative():
 
         @staticmethod
         def backward(ctx, g):
-            return -g * ctx.saved_tensors[0].cos()
+            return g * ctx.saved_tensors[0].cos() * factor
 
-    e = failure(harness(sin=Sin.apply), lambda api: api.torch.sin(api.random_tensor(1, 3)), gradcheck=True)
+    return Sin.apply
+
+
+def test_a_wrong_gradient_is_reported_before_the_second_derivative():
+    e = failure(
+        harness(sin=sine_with_gradient(-1)),
+        lambda api: api.torch.sin(api.random_tensor(1, 3)),
+        gradcheck=True,
+    )
     assert e.check == "gradient"
 
 
 def test_gradcheck_finds_a_gradient_that_both_sides_have_wrong():
-    class Sin(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.sin()
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * ctx.saved_tensors[0].cos() * 1.01
+    sine = sine_with_gradient(1.01)
 
     class Reference:
         Tensor, nn, float32, zeros = torch.Tensor, torch.nn, torch.float32, torch.zeros
         autograd, default_generator, equal = torch.autograd, torch.default_generator, torch.equal
         float64, float16, bfloat16 = torch.float64, torch.float16, torch.bfloat16
-        sin = staticmethod(Sin.apply)
+        sin = staticmethod(sine)
 
-    api = oneflow_autotest.bind(Reference, harness(sin=Sin.apply).pair.candidate, names=("wrong", "buggy"))
+    api = oneflow_autotest.bind(Reference, harness(sin=sine).pair.candidate, names=("wrong", "buggy"))
     program = lambda api: api.torch.sin(api.random_tensor(2, 2, 3))
     passes(api, program, check_graph=False)
     assert failure(api, program, gradcheck=True).check == "numerical gradient"

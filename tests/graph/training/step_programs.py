@@ -405,7 +405,7 @@ def schedule_before_zero_grad():
     return StepProgram(step, rows, [model], [optimizer])
 
 
-def epoch_of_schedule_before_its_step():
+def epoch_of_schedule(factor_after_step):
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
@@ -416,9 +416,13 @@ def epoch_of_schedule_before_its_step():
         loss.backward()
         optimizer.step()
         scheduler.step()
-        return loss
+        return loss * factor_after_step(scheduler)
 
     return StepProgram(step, rows, [model], [optimizer])
+
+
+def epoch_of_schedule_before_its_step():
+    return epoch_of_schedule(lambda scheduler: 1)
 
 
 def registered_buffer():
@@ -489,19 +493,7 @@ def forward_only():
 
 
 def epoch_of_schedule_after_its_step():
-    model = mlp()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean() * (1 + scheduler.last_epoch)
-        loss.backward()
-        optimizer.step()
-        scheduler.step()
-        return loss * (2 if scheduler.last_epoch > 3 else 1), scheduler.last_epoch
-
-    return StepProgram(step, rows, [model], [optimizer])
+    return epoch_of_schedule(lambda scheduler: 2 if scheduler.last_epoch > 3 else 1)
 
 
 def metric_of_plateau():
