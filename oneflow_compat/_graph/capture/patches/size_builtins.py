@@ -18,7 +18,7 @@ from ...._active import capturing
 from ...errors import is_internal
 from ...program.live_numbers import function_of_numbers, live_number
 from ...program.symbolic import SYMBOLIC_NUMBERS
-from .patching import patched
+from .patching import patched, patched_attributes
 
 _MATH = "exp sqrt log log2 log10 log1p expm1 pow sin cos tan tanh atan floor ceil trunc fabs".split()
 _is_of_torch = functools.lru_cache(None)(is_internal)
@@ -49,18 +49,22 @@ def _patched_builtins() -> Iterator[None]:
         # the text of a symbol ("s0") as a key would be the same for all sizes
         patched(torch.SymInt, "__repr__", _repr_of_size),
         patched(torch.SymInt, "__hash__", _hash_of_number),
-        patched(torch.SymInt, "__round__", _rounded),
         patched(builtins, "len", _length),
         patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
         patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
-        contextlib.ExitStack() as stack,
+        patched_attributes(_arithmetic_of_numbers()),
     ):
-        for cls in (torch.SymInt, torch.SymFloat):
-            stack.enter_context(patched(cls, "__floordiv__", _divided(lambda a, b: (a, b))))
-            stack.enter_context(patched(cls, "__rfloordiv__", _divided(lambda a, b: (b, a))))
-        for name in _MATH:
-            stack.enter_context(patched(math, name, _of_numbers))
         yield
+
+
+def _arithmetic_of_numbers() -> Iterator[tuple[object, str, object]]:
+    """Yield (owner, name, function) of what Python computes otherwise than torch's symbols, or not at all."""
+    for cls in (torch.SymInt, torch.SymFloat):
+        yield cls, "__floordiv__", _divided(cls.__floordiv__, lambda a, b: (a, b))
+        yield cls, "__rfloordiv__", _divided(cls.__rfloordiv__, lambda a, b: (b, a))
+    yield torch.SymInt, "__round__", _rounded(torch.SymInt.__round__)
+    for name in _MATH:
+        yield math, name, _of_numbers(getattr(math, name))
 
 
 def _repr_of_size(original: Callable[..., Any]) -> Any:
@@ -96,21 +100,18 @@ def _rounded(original: Callable[..., Any]) -> Any:
     return rounded
 
 
-def _divided(in_order: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[..., Any]:
+def _divided(original: Callable[..., Any], in_order: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
     """Divide numbers of the program as Python does. torch computes floor(a / b): 10.0 for 1.0 // 0.1."""
 
-    def make(original: Callable[..., Any]) -> Any:
-        def divided(number: Any, other: Any) -> Any:
-            if not isinstance(other, (int, float, torch.SymInt, torch.SymFloat)):
-                return original(number, other)
-            operands = in_order(number, other)
-            if any(live_number(operand) is not None for operand in operands):
-                return function_of_numbers(operator.floordiv, operands)
+    def divided(number: Any, other: Any) -> Any:
+        if not isinstance(other, (int, float, torch.SymInt, torch.SymFloat)):
             return original(number, other)
+        operands = in_order(number, other)
+        if any(live_number(operand) is not None for operand in operands):
+            return function_of_numbers(operator.floordiv, operands)
+        return original(number, other)
 
-        return divided
-
-    return make
+    return divided
 
 
 def _comparison(original: Callable[..., Any]) -> Callable[..., Any]:
