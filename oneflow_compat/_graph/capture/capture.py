@@ -165,7 +165,7 @@ class Capture:
         )
         ends_capture = self.config.ends_capture
         self.reads = observe(self._note_module, ends_capture, definition.steps_in_build)
-        self.reads.leave_out_numbers(self.number_inputs.places)
+        self.reads.numbers = self.number_inputs.places
         self.reads.takes_back = definition.steps_in_build
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (

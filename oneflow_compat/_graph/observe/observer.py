@@ -136,11 +136,6 @@ class Observer:
             if fixed.isdisjoint([id(guard.owner), instance]):
                 become_counter(guard, counting)
 
-    def leave_out_numbers(self, numbers: dict[tuple[int, Any], int | float]) -> None:
-        """Make no guards of the numbers that are inputs of the program."""
-        self.numbers = numbers
-        self.reads.owners_of_numbers = {owner for owner, _ in numbers}
-
     def note_hash(self, tensor: torch.Tensor) -> None:
         """Note that the user's code asks for the hash of a tensor, which may be an argument."""
         if is_input(tensor) and current.reads is self.reads:

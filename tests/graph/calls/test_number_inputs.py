@@ -232,6 +232,35 @@ def step_of_meter():
     return step, lambda: dict(vars(meter))
 
 
+class Schedule:
+    def __init__(self):
+        self.start, self.updates = 2.0, 0
+
+    @torch.no_grad()
+    def rate(self):
+        self.updates += 1
+        return self.start / (1 + self.updates)
+
+
+def step_of_decorated_method():
+    schedule = Schedule()
+
+    def step(x):
+        return x * schedule.rate()
+
+    return step, lambda: vars(schedule)
+
+
+def step_of_dict_read_as_a_whole():
+    d = {"scale": 2.0, "n": 1}
+
+    def step(x):
+        d["n"] += 1
+        return x * d["n"] * sum(d.values()), dict(d), list(d)
+
+    return step, lambda: d
+
+
 def step_of_swap():
     a, b = Slotted(1.0), Slotted(2.0)
 

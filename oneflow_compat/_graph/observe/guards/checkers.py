@@ -23,6 +23,7 @@ from .sources import (
     CONTAINS,
     CONTENTS,
     FUNCTION,
+    KEYS,
     LAYOUT,
     SIZE,
     SPECIAL_METHODS,
@@ -106,7 +107,7 @@ class PythonChecker:
         scope[f"g{name}"] = guard
         if guard.access == LAYOUT or guard.access == ANSWER and type(value) is str:
             return f"g{name}.current() == v{name}"
-        if guard.access in (SPECIAL_METHODS, FUNCTION):
+        if guard.access in (SPECIAL_METHODS, FUNCTION, KEYS):
             return f"same(g{name}.current(), v{name})"
         return f"g{name}.current() is v{name}"
 
@@ -121,7 +122,7 @@ class PythonChecker:
 def differs(guard: Any) -> bool:
     """Whether the source of a guard holds another value, or another object of the same value."""
     current = guard.current()
-    if guard.access in (CONTENTS, SPECIAL_METHODS, FUNCTION):
+    if guard.access in (CONTENTS, SPECIAL_METHODS, FUNCTION, KEYS):
         return not is_same_picture(current, guard.value)
     if guard.access == "contains":
         return current is not bool(guard.value)

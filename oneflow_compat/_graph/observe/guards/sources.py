@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 ITEM = "item"  # a key of a dict
 CONTAINS = "contains"  # whether a dict has a key
 SIZE = "size"  # how many keys a dict has
+KEYS = "keys"  # the keys of a dict, in order
 ELEMENT = "element"  # an index of a list or deque
 CELL = "cell"  # a variable of a closure
 ATTRIBUTE = "attribute"  # what getattr() returns: slots, facts of functions, thread-locals
@@ -148,6 +149,7 @@ _READERS: dict[Any, Callable[[Any, Any], Any]] = {
     MODE: lambda owner, key: dict.get(owner, key, MISSING),
     CONTAINS: lambda owner, key: dict.__contains__(owner, key),
     SIZE: lambda owner, key: dict.__len__(owner),
+    KEYS: lambda owner, key: contents(owner)[: dict.__len__(owner)],
     ELEMENT: lambda owner, key: owner[key],
     CELL: lambda owner, key: owner.cell_contents,
     ATTRIBUTE: _attribute,

@@ -37,6 +37,7 @@ from ..guards.sources import (
     FREE,
     FREE_BASES,
     ITEM,
+    KEYS,
     OF_CAPTURE,
     TYPE,
     VIEWS,
@@ -112,7 +113,6 @@ class Reads(CallReads):
         self.read_whole: set[int] = set()  # ids of weak containers whose length or elements build() asks for
         self.hashed: dict[int, Any] = {}  # id -> an argument that is in a set, or a key of a dict
         self.made: set[Any] = set()  # ids of modules that build() made
-        self.owners_of_numbers: set[int] = set()  # ids of what has Python numbers that are inputs
         self.stepped: dict[int, Any] = {}  # id -> a schedule of build(), which makes its step after the run
         self.twins: dict[int, Any] = {}  # id(object that stands for an argument) -> the argument
         self.modules: set[Any] = set()
@@ -472,17 +472,15 @@ class Reads(CallReads):
                     self.contents(element, site, depth or 1)
 
     def beside_live_numbers(self, container: Any, picture: Any, site: Any) -> bool:
-        """Guard the entries of a dict besides options of an optimizer that are inputs of the program.
+        """Guard the keys of a dict, and the entries besides numbers that are inputs of the program.
 
-        C code that reads such an option asks it for its value, and then it is a constant. Other numbers are
-        constants if their dict is read as a whole, because its keys and their order are guarded with it.
+        C code that reads such a number asks it for its value, and then it is a constant.
         """
-        numbers = [live for value in picture if (live := live_number(value)) is not None]
-        if not is_a(container, dict) or not numbers:
+        if not is_a(container, dict) or not any(map(live_number, picture)):
             return False
-        if id(container) in self.owners_of_numbers:
-            numbers[0].numbers.need(*numbers)
-        for key, value in dict.items(container):
+        keys, values = picture[: len(picture) // 2], picture[len(picture) // 2 :]
+        self.add(KEYS, container, None, keys, None, site)
+        for key, value in zip(keys, values):
             if live_number(value) is None:
                 self.add(ITEM, container, key, value, None, site)
         return True
