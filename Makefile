@@ -118,7 +118,8 @@ parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; wri
 	$(BIN)/python tests/parity/run.py --out parity_output
 
 check-fake: $(VENV)/.extras ## compare the results that a capture records with those of torch's kernels, for the samples of op_db
-	$(BIN)/python tests/tools/check_fake.py
+	@for dtype in float32 float16 bfloat16; do \
+	  echo "$$dtype: "; $(BIN)/python tests/tools/check_fake.py --dtype $$dtype; done
 
 fuzz: $(VENV)/.extras ## train random programs, eager against nn.Graph
 	$(BIN)/python tests/fuzz/fuzz.py --seeds $(SEEDS) --backend $(BACKEND)

@@ -191,6 +191,10 @@ INDUCTOR = {
         "The gradient of replication_pad2d of a channels-last image raises an error about strides.",
         "_graph/compile/inductor/kernel_results.py:results_laid_out",
     ),
+    "weight norm of half": Defect(
+        "The gradient of a weight norm in float16 raises an error, because the norms have another dtype.",
+        _FORMS + "_weight_norm",
+    ),
     "negative index": Defect(
         "index_select, index_add and index_copy count negative indices from the end.",
         _FORMS + "_without_negative",

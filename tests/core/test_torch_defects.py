@@ -491,6 +491,10 @@ REPRODUCERS = {
         torch.ones(1, 2, 2, 2).contiguous(memory_format=torch.channels_last),
         [1, 1, 1, 1],
     ),
+    "weight norm of half": lambda: compiled_raises(
+        lambda v, g: torch._weight_norm(v, g).sum().backward(),
+        *(torch.ones(3, n, dtype=torch.float16, requires_grad=True) for n in (4, 1)),
+    ),
     "negative index": lambda: (
         not compiled_raises(lambda x: x.index_select(0, torch.tensor([-1])) * 2, torch.ones(4))
     ),

@@ -105,11 +105,13 @@ def layout_of(t: torch.Tensor) -> Layout:
     return t.dtype, shape, tuple(step for step, n in zip(t.stride(), shape) if n > 1)
 
 
-def compare(operators: list[Any], samples: int, seed: int) -> Comparison:
+def compare(
+    operators: list[Any], samples: int, seed: int, preferred: torch.dtype = torch.float32
+) -> Comparison:
     """Run samples of these entries of op_db in all layouts, forward and backward."""
     comparison = Comparison()
     for operator in operators:
-        for case, call in _calls(operator, samples, seed):
+        for case, call in _calls(operator, samples, seed, preferred):
             comparison.case = case
             try:
                 with comparison:
@@ -119,8 +121,10 @@ def compare(operators: list[Any], samples: int, seed: int) -> Comparison:
     return comparison
 
 
-def _calls(operator: Any, samples: int, seed: int) -> Iterator[tuple[str, Callable[[], None]]]:
-    dtype = torch.float32 if torch.float32 in operator.dtypes else next(iter(operator.dtypes), None)
+def _calls(
+    operator: Any, samples: int, seed: int, preferred: torch.dtype
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    dtype = preferred if preferred in operator.dtypes else next(iter(operator.dtypes), None)
     if dtype is None:  # it has no kernel of the CPU
         return
     has_gradient = operator.supports_autograd and dtype.is_floating_point
@@ -155,10 +159,11 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=8, help="of each operator")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of op_db, sampled by the seed")
+    parser.add_argument("--dtype", default="float32", help="where an operator has it")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     operators = random.Random(options.seed).sample(op_db, round(options.share * len(op_db)))
-    comparison = compare(operators, options.samples, options.seed)
+    comparison = compare(operators, options.samples, options.seed, getattr(torch, options.dtype))
     for name, difference in sorted(comparison.differences.items()):
         print(name, "--", difference)
     print(

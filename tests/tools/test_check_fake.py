@@ -5,6 +5,7 @@ import random
 
 import check_fake
 import pytest
+import torch
 
 from oneflow._graph.capture.results import frequent_results
 from oneflow._graph.program.operators import facts_of
@@ -20,8 +21,9 @@ def op_db():
     return common_methods_invocations.op_db
 
 
-def test_a_share_of_the_operators_is_recorded_as_kernels_compute(op_db):
-    comparison = check_fake.compare(random.Random(SEED).sample(op_db, 12), samples=2, seed=SEED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_share_of_the_operators_is_recorded_as_kernels_compute(op_db, dtype):
+    comparison = check_fake.compare(random.Random(SEED).sample(op_db, 12), 2, SEED, dtype)
     assert comparison.compared > 100
     assert not comparison.differences, f"make check-fake finds more: {comparison.differences}"
 

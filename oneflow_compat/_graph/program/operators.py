@@ -165,7 +165,7 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
     (
         "softplus_backward.default hardsigmoid_backward.default hardswish_backward.default"
         " hardtanh_backward.default logit_backward.default native_dropout_backward.default"
-        " floor_divide.default special_xlog1py.default heaviside.default logaddexp.default"
+        " floor_divide.default lcm.default special_xlog1py.default heaviside.default logaddexp.default"
         " logaddexp2.default logical_and.default logical_or.default logical_xor.default complex.default"
         " polar.default copysign.Tensor div.Tensor_mode xlogy.Tensor",
         Operator(layout=Iterated()),
@@ -196,6 +196,7 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
         " linalg_lstsq.default",
         Operator(needs_recorded_shapes=True),
     ),
+    ("_sparse_mm_reduce_impl.default", Operator(opaque_results=(1,))),
     ("_cudnn_rnn.default", Operator(needs_recorded_shapes=True, opaque_results=(3,))),
     ("_ctc_loss.default _ctc_loss.Tensor", Operator(needs_recorded_shapes=True, opaque_results=(1,))),
     (

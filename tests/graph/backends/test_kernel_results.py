@@ -64,6 +64,21 @@ def test_kernel_with_another_shape_or_dtype_than_its_fake_kernel(operators, name
         compiled_results(lambda self, x: operator(x + 1).sin(), torch.ones(3, 5), cpp_wrapper=cpp_wrapper)
 
 
+@pytest.mark.filterwarnings("error:.*the compiled program is wrong")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_weight_norm(dtype):
+    def build(self, x, v, g):
+        loss = F.linear(x, torch._weight_norm(v, g, 0)).sum()
+        return loss, *torch.autograd.grad(loss, (v, g))
+
+    x, v, g = (torch.randn(shape).to(dtype) for shape in ((3, 4), (6, 4), (6, 1)))
+    v.requires_grad_(), g.requires_grad_()
+    loss, *gradients = compiled_results(build, x, v, g)[:3]
+    expected = F.linear(x, torch._weight_norm(v, g, 0)).sum()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradients, [*torch.autograd.grad(expected, (v, g))])
+
+
 def test_gradient_of_padding_a_channels_last_image():
     image = torch.randn(2, 4, 7, 9).contiguous(memory_format=torch.channels_last)
 

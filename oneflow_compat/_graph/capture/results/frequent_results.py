@@ -78,9 +78,16 @@ def _native_batch_norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     if (training or x.is_cpu) and _usual(x, channel_wise):
         channels = x.shape[1] if training else 0
         return _like(x), *_vectors(x, channels, 2)
-    if x.is_cpu and x.dtype is torch.bfloat16 and x.dim() > 1 and _format(x) is not None:
+    if x.is_cpu and x.dtype in _HALF and x.dim() > 1 and _format(x) is not None:
         return _like(x), *func(*args)[1:]
     return None
+
+
+def _batch_norm_without_statistics(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    x, weight, bias, *options = args
+    return _native_batch_norm(func, (x, weight, bias, None, None, *options), kwargs)
 
 
 def _native_batch_norm_backward(
@@ -156,6 +163,14 @@ def _cudnn_rnn_backward(
     return *gradients, [w.new_empty(w.shape) for w in weights] if mask[3] else []
 
 
+def _weight_norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The kernel gives the norms of float16 in float32. Torch's fake kernel (2.13) keeps float16."""
+    if args[1].dtype is not torch.float16:
+        return None
+    weight, norms = func(*args)
+    return weight, norms.float()
+
+
 def _zero_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Views of a fake tensor that is marked as zero would leave the fake mode.
 
@@ -208,6 +223,17 @@ _UPSAMPLE = (
 
 _RULES = (
     Rule("batch norm", frozenset({aten.native_batch_norm.default}), _native_batch_norm),
+    Rule(
+        "batch norm without statistics",
+        frozenset({aten._native_batch_norm_legit.no_stats}),
+        _batch_norm_without_statistics,
+    ),
+    Rule("weight norm", frozenset({aten._weight_norm_interface.default}), _weight_norm),
+    Rule(
+        "ldexp",
+        frozenset({aten.ldexp.Tensor}),
+        lambda func, args, kwargs: _iterated(Iterated(), (args[0], args[1].contiguous()), func(*args)),
+    ),
     Rule(
         "gradient of batch norm",
         frozenset({aten.native_batch_norm_backward.default}),

@@ -187,6 +187,14 @@ def _softshrink(x: torch.Tensor, bound: float = 0.5) -> torch.Tensor:
     return torch.where(x.abs() <= bound, 0, x - x.sign() * bound)
 
 
+def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute and keep the norms of half types in float32, as the kernel does. Its gradient takes no others."""
+    computed = torch.float32 if g.dtype in (torch.float16, torch.bfloat16) else g.dtype
+    others = [i for i in range(v.dim()) if i != dim]
+    norms = torch.linalg.vector_norm(v.to(computed), 2, others, keepdim=True)
+    return (v.to(computed) * (g.to(computed) / norms)).to(v.dtype), norms
+
+
 def _extreme(op: OpOverload, x: torch.Tensor, *args: Any, **kwargs: Any) -> Decomposed:
     """Find the smallest or largest 8-bit integer among 32-bit integers. Inductor's C++ kernels (2.13) fill a
     quarter of a vector with 8-bit elements, and compare the zeros in the rest, too.
@@ -428,6 +436,7 @@ def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
         aten._assert_async.default: _assertion,
         aten.pow.Scalar: _integer_power,
         aten.softshrink.default: _softshrink,
+        aten._weight_norm_interface.default: _weight_norm,
         getattr(aten.random, "from"): random_from,
         **{op: functools.partial(_extreme, op) for op in _EXTREMES},
         **{op: functools.partial(_truth, op) for op in (aten.any.default, aten.any.dim, aten.any.dims)},
