@@ -188,7 +188,7 @@ def _softshrink(x: torch.Tensor, bound: float = 0.5) -> torch.Tensor:
 
 
 def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute and keep the norms of half types in float32, as the kernel does. Its gradient takes no others."""
+    """Compute the norms of half types in float32, as the kernel does. Its gradient takes no others."""
     computed = torch.float32 if g.dtype in (torch.float16, torch.bfloat16) else g.dtype
     others = [i for i in range(v.dim()) if i != dim]
     norms = torch.linalg.vector_norm(v.to(computed), 2, others, keepdim=True)
