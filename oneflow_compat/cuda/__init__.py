@@ -1,11 +1,9 @@
 """oneflow.cuda: torch.cuda, and the complex type constructors torch lacks.
 
-With ONEFLOW_CPU_FOR_CUDA=1 on a machine without a CUDA device, `device` does nothing and the tensor types are
-those of the CPU.
+With ONEFLOW_CPU_FOR_CUDA=1 on a machine without a CUDA device, the names that need one answer for the CPU, in
+torch.cuda, too: events measure time, streams do nothing, the tensor types and the random state are the CPU's.
 """
 
-from .. import _bind, _cpu_for_cuda
+from .. import _bind
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.cuda")
-if _cpu_for_cuda.is_on():
-    globals().update(_cpu_for_cuda.names_of_cuda())

@@ -48,6 +48,31 @@ with flow.cuda.device(0):
 generator = flow.Generator(device="cuda").manual_seed(1)
 assert flow.rand(2, generator=generator, device="cuda").shape == (2,)
 
+with flow.mock_torch.enable():
+    import copy, torch
+    generator = torch.Generator("cuda").manual_seed(3)
+    numbers = torch.randn(2, device="cuda", generator=generator)
+    assert numbers.equal(torch.randn(2, generator=torch.Generator().manual_seed(3)))
+    assert copy.deepcopy(generator).get_state().equal(generator.get_state())
+    assert isinstance(torch.default_generator, torch.Generator) and not isinstance(3, torch.Generator)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    start.record()
+    with torch.cuda.stream(side):
+        numbers = numbers + 1
+    end.record()
+    torch.cuda.synchronize()
+    assert 0 <= start.elapsed_time(end) < 60_000
+    assert torch.cuda.get_device_capability(0) < (7, 0) and torch.cuda.current_device() == 0
+    assert torch.cuda.mem_get_info()[1] == torch.cuda.get_device_properties("cuda").total_memory > 0
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == 0
+    state = torch.cuda.get_rng_state()
+    numbers = torch.rand(2, device="cuda")
+    torch.cuda.set_rng_state(state)
+    assert numbers.equal(torch.rand(2, device="cuda"))
+
 import oneflow.compatible.single_client as of
 
 @of.global_function()
