@@ -46,10 +46,20 @@ from .._upstream.missing import require
 
 require(GRAPHS)
 
-__all__ = ["Config", "Engine", "GraphDefinition", "Program", "Slot", "capturing", "outside_capture"]
+__all__ = [
+    "Config",
+    "CutStep",
+    "Engine",
+    "GraphDefinition",
+    "Program",
+    "Slot",
+    "capturing",
+    "outside_capture",
+]
 
 _HOME = {
     "Config": ".config",
+    "CutStep": ".cut_step",
     "Engine": ".engine",
     "GraphDefinition": ".definition",
     "Program": ".program.program",

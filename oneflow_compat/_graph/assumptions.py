@@ -58,11 +58,14 @@ class Assumptions:
     numbers: VaryingNumbers = field(default_factory=VaryingNumbers)
     # branch on sizes -> outcome, of the last call that took another outcome than its program
     branches: dict[Branch, bool] = field(default_factory=dict)
+    # whether a branch on a floating value has the outcome of the call before; else the capture raises
+    branches_on_floats: bool = False
     # id of a module -> the module, and its train() or eval() at the first capture
     modes: dict[int, tuple[Module, bool]] | None = None
     explanations: list[Explanation] = field(default_factory=list)
     _changes: Counter[str] = field(default_factory=Counter)  # label of a guard -> how often it failed
     _local_code: dict[str, list[Hashable]] = field(default_factory=dict)  # name -> code among the arguments
+    _cut: Explanation | None = None
     _reported: set[Hashable] = field(default_factory=set)  # subjects of warnings
 
     @property
@@ -83,6 +86,13 @@ class Assumptions:
     def explain(self, explanation: Explanation) -> None:
         """Note what keeps programs from serving more calls."""
         if explanation not in self.explanations:
+            self.explanations.append(explanation)
+
+    def explain_cut(self, explanation: Explanation | None) -> None:
+        """Note where a step is cut, in place of an earlier cut."""
+        self.explanations[:] = [e for e in self.explanations if e is not self._cut]
+        self._cut = explanation
+        if explanation is not None:
             self.explanations.append(explanation)
 
     def explain_change(self, label: str, change: Change | None) -> tuple[Explanation, int]:

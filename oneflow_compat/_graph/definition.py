@@ -13,6 +13,8 @@ from .program.pytree import positional_names, tree_leaves
 if TYPE_CHECKING:
     import torch
 
+    from .cut_step import CutStep
+
 
 @dataclass(frozen=True)
 class GraphDefinition:
@@ -36,6 +38,7 @@ class GraphDefinition:
     # build() is a whole training step of eager mode: it steps its optimizers, and owns the gradients of
     # parameters. `optimizers` is a list then, which gets each optimizer that a capture finds
     steps_in_build: bool = False
+    cut: CutStep | None = None  # of such a step: its head and tail, if it was cut in two
 
     @cached_property
     def argument_names(self) -> list[str]:

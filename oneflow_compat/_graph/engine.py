@@ -27,14 +27,14 @@ from .call.branches import BranchTaken
 from .call.entry import Entry
 from .call.module_modes import ModeNotice
 from .call.validity import VALUES
-from .capture.build import check_leaves
+from .capture.build import autocast_of, check_leaves
 from .capture.patches.patching import answered_in_build
 from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
 from .eager_calls import EagerCalls
-from .errors import CaptureError, RaisedInBuild, UsageError
-from .explanations import of_changed_options, of_static_sizes
+from .errors import CaptureError, RaisedInBuild, TooManyBranches, UsageError
+from .explanations import of_changed_options, of_cut, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_local_code, report_mode, report_repeated
 from .program import passes
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 _MAX_VARIANTS = 4
 _MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
 _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
+_MAX_OF_FLOATS = 12  # the same for branches on floats, as in a loop that ends when an error is small
 
 
 class Engine:
@@ -80,6 +81,18 @@ class Engine:
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        cut = self.definition.cut
+        if cut is None:
+            return self._called(args, kwargs)
+        if cut.is_changed():
+            self._begin_anew()
+        result = self._called(args, kwargs)
+        if not cut.is_cut:
+            return result
+        with autocast_of(self.config, args):
+            return cut.finish(result, args, kwargs)
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         eager, raised = self.eager_calls, ""
         if eager.unobserved is not None:
             eager.begin()
@@ -98,8 +111,11 @@ class Engine:
         except UsageError:
             raise
         except CaptureError as error:
+            if self._cut(error):
+                return self._called(args, kwargs)
             if not eager.are_possible():
                 raise
+            self.assumptions.branches_on_floats &= not isinstance(error, TooManyBranches)
             if isinstance(error, RaisedInBuild):
                 raised = str(error)
             else:
@@ -109,6 +125,33 @@ class Engine:
         results = eager.of_failed_build(args, kwargs)  # or the error of eager mode
         eager.note_refusal(raised)
         return results
+
+    def _cut(self, error: CaptureError) -> bool:
+        """Cut the step before the statement that no program can hold, or let it branch on floats.
+
+        Return False if neither is possible. After True the engine begins anew.
+        """
+        cut, assumptions = self.definition.cut, self.assumptions
+        if cut is None or several() or isinstance(error, (RaisedInBuild, TooManyBranches)):
+            return False
+        if cut.cut_before(error, behind_update=not assumptions.branches_on_floats):
+            assumptions.explain_cut(of_cut(error, cut.location))
+        elif assumptions.branches_on_floats and not cut.is_cut:
+            return False
+        else:
+            cut.join()
+            assumptions.explain_cut(None)
+            if assumptions.branches_on_floats:
+                return False
+            assumptions.branches_on_floats = True
+        self._begin_anew()
+        return True
+
+    def _begin_anew(self) -> None:
+        """Forget the programs, because the step is cut at another line, or is another function."""
+        self._entries.clear()
+        self._last = None
+        self.eager_calls = EagerCalls(self.definition, self.config, self.assumptions)
 
     def _run(
         self, found: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -120,7 +163,11 @@ class Engine:
             self._mode_notice.tell(self.definition)
             self._mode_notice = None
         try:
-            for _ in range(_MAX_TRIES):
+            for tried in range(_MAX_TRIES):
+                if assumptions.branches_on_floats and tried == _MAX_OF_FLOATS:
+                    self._entries.clear()
+                    self._last = None
+                    raise TooManyBranches(tried)
                 try:
                     return entry(values, args, kwargs)
                 except BranchTaken as taken:

@@ -190,6 +190,15 @@ class RaisedInBuild(CaptureError):
         super().__init__(what, "Eager mode does not raise it.", raised_at(error))
 
 
+class TooManyBranches(CaptureError):
+    """A call takes so many branches on values that programs of their outcomes would never end."""
+
+    def __init__(self, tried: int) -> None:
+        super().__init__(
+            f"{tried} programs were tried for one call, one for each branch on a value", KEEP_VALUE
+        )
+
+
 class ReadNotFollowed(CaptureError):
     """build() reads what no guard can follow, or what is another thing while it is captured."""
 

@@ -70,6 +70,13 @@ def of_repeated_change(what: str | None, change: Change | None) -> Explanation:
     return Explanation("build()", f"each call meets {what or 'new state of an optimizer'}", location)
 
 
+def of_cut(error: BaseException, location: CodeLocation | None) -> Explanation:
+    """Return why the last lines of a step run in Python."""
+    function = location[2] if location is not None else "the step"
+    reason = f"they run in Python after each run of the program, because {first_line(error)}"
+    return Explanation(f"lines of {function}", reason, location)
+
+
 def of_eager_calls(reason: str) -> Explanation:
     """Return why calls ran in eager mode."""
     return Explanation("calls in eager mode", reason)

@@ -94,6 +94,7 @@ class Capture:
         self.recorder.sizes.vary = assumptions.has_symbols_for_dependent_sizes
         self.recorder.copied.has_views_of_rows = assumptions.rows_are_views
         self.recorder.sizes.expected = dict(branches)
+        self.recorder.sizes.branches_on_floats = assumptions.branches_on_floats
         self.option_inputs: set[GroupOption] = set()  # options of optimizers that build() reads as inputs
         # each rank would have numbers of its own
         self.number_inputs = NumberInputs(() if several() else assumptions.numbers.inputs, self.recorder)

@@ -112,6 +112,7 @@ def _own_objects(leaves: Sequence[Any], values: Sequence[Any]) -> tuple[tuple[in
         return y, y.detach()
 
     Passes give both the same node, and build() returns two tensors. `leaves` are results and stored tensors.
+    Views of inputs that require a gradient are among them, because detach() in build() made them.
     """
     first_like: dict[Any, Any] = {}  # (root of the views, layout) -> the first tensor
     own: dict[int, int] = {}  # id of such a tensor -> its index
@@ -122,10 +123,17 @@ def _own_objects(leaves: Sequence[Any], values: Sequence[Any]) -> tuple[tuple[in
         if info is None:
             continue
         *views, root = roots([node])
-        is_of_input = bool(views) and root.op == "placeholder" and root.meta["tensor"] == info
+        is_of_input = bool(views) and root.op == "placeholder"
+        # a view that a run makes of a leaf, without a gradient, takes no writes in place
+        is_of_input = is_of_input and (root.meta["tensor"] == info or _requires_grad(root))
         if first_like.setdefault((root, info), leaf) is not leaf or is_of_input:
             pairs.append((index, own.setdefault(id(leaf), index)))
     return tuple(pairs)
+
+
+def _requires_grad(placeholder: Node) -> bool:
+    value = placeholder.meta.get("value")
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _node_if_computed(recorder: Recorder, value: Any) -> Any:

@@ -57,6 +57,10 @@ class LiveNumbers:
         """Return the operand of a number as a number, if that is possible."""
         return operand
 
+    def outcome(self, number: LiveNumber) -> bool:
+        """Return the truth value of a comparison whose operands only a run knows, or raise."""
+        self.need(number)
+
     def need(self, *numbers: LiveNumber) -> NoReturn:
         """Raise, because build() needs the values of numbers themselves."""
         self.is_needed = True
@@ -67,10 +71,14 @@ class NumbersOfTensors(LiveNumbers):
     """The numbers that .item() gives, which only a run knows. Weak references to them go to `made`."""
 
     def __init__(
-        self, record: Callable[[Callable[..., Any], tuple[Any, ...]], Node], made: list[Any], advice: str
+        self,
+        record: Callable[[Callable[..., Any], tuple[Any, ...]], Node],
+        made: list[Any],
+        advice: str,
+        branch: Callable[[Node], bool | None] = lambda node: None,
     ) -> None:
         super().__init__(record)
-        self.made, self.advice = made, advice
+        self.made, self.advice, self.branch = made, advice, branch
 
     def unknown(self, node: Node, number_type: type = float) -> LiveNumber:
         """Return a number that `node` computes."""
@@ -81,6 +89,11 @@ class NumbersOfTensors(LiveNumbers):
     def need(self, *numbers: LiveNumber) -> NoReturn:
         """Raise, because build() needs the values of numbers themselves."""
         raise CaptureError(NEEDS_VALUE, self.advice)
+
+    def outcome(self, number: LiveNumber) -> bool:
+        """Return the truth value that this program has for a comparison. It raises in a run with another."""
+        outcome = self.branch(number.node) if isinstance(number.node, Node) else None
+        return self.need(number) if outcome is None else outcome
 
 
 class LiveNumber:
@@ -146,15 +159,15 @@ class LiveNumber:
 
     def guard_bool(self, file: str, line: int) -> bool:
         """Return the outcome of a comparison, which the program tests from here on."""
-        if self.value is None:
-            self.numbers.need(self)
-        if type(self.value) is not bool:
+        if self.number_type is not bool:
             return self.ne(self.wrap_float(0.0)).guard_bool(file, line)
+        if self.value is None:
+            return self.numbers.outcome(self)
         if isinstance(self.node, Node):
             condition = Condition(self.node, operator.eq, self.value)
             if condition not in self.numbers.conditions:
                 self.numbers.conditions.append(condition)
-        return self.value
+        return bool(self.value)
 
     def bool_(self) -> bool:
         return self.guard_bool("", 0)
@@ -196,7 +209,7 @@ def _value_of(function: Callable[..., float], operands: Sequence[LiveNumber]) ->
 
 
 def _type_of_result(function: Callable[..., float], types: Sequence[type]) -> type:
-    if function in _COMPARISONS:
+    if function in _COMPARISONS or function in _TESTS:
         return bool
     if function in _ROUNDED or function in _OF_INTEGERS and float not in types:
         return int
@@ -205,6 +218,7 @@ def _type_of_result(function: Callable[..., float], types: Sequence[type]) -> ty
 
 _COMPARISONS = {getattr(operator, name) for name in "eq ne lt le gt ge".split()}
 _OF_INTEGERS = {getattr(operator, name) for name in "add sub mul mod floordiv neg abs pow".split()}
+_TESTS = {math.isfinite, math.isnan, math.isinf}
 _ROUNDED = {math.floor, math.ceil, math.trunc}
 _FUNCTIONS = {name: getattr(operator, name) for name in "add sub mul mod neg abs eq ne lt le gt ge".split()}
 _FUNCTIONS.update(
@@ -228,7 +242,8 @@ def function_of_numbers(function: Callable[..., Any], values: Sequence[Any]) -> 
     if not all(type(value) in (int, float, bool) or live_number(value) is not None for value in values):
         operand.numbers.need(operand)
     operands = (live_number(value) or operand.wrap_float(value) for value in values)
-    return operand.numbers.symbol(_arithmetic(function)(*operands))
+    result = _arithmetic(function)(*operands)
+    return result.bool_() if result.is_bool() else operand.numbers.symbol(result)
 
 
 def copy_of_number(value: Any) -> Any:

@@ -34,8 +34,10 @@ _MOST_OBJECTS = 8  # combinations of such arguments, each with programs of its o
 class StepGraph(Graph):
     """The graph of a compiled step. Its modules, optimizers and schedules are those that the step uses."""
 
-    def __init__(self, step: Callable[..., Any]) -> None:
-        self.__dict__["build"] = step
+    def __init__(self, step: Callable[..., Any], objects: dict[Any, Any]) -> None:
+        """`objects`: arguments of the step that the graph is made for, by position or name."""
+        given = functools.partial(_given, objects=objects) if objects else lambda step: step
+        self.__dict__.update(build=given(step), _cut=_graph.CutStep(step, given))
         super().__init__()
         self.__dict__["_name"] = self._engine.name
 
@@ -43,13 +45,14 @@ class StepGraph(Graph):
         step = self.build
         refers_to = getattr(step, "refers_to", step)
         definition = _graph.GraphDefinition(
-            step,
+            self._cut.as_function(),
             modules=lambda: found_modules(refers_to),
             tensors=lambda: found_tensors(refers_to),
             optimizers=[],
             name=getattr(step, "__name__", None) or type(step).__name__,
             owner=getattr(step, "__self__", None),
             steps_in_build=True,
+            cut=self._cut,
         )
         return _graph.Engine(definition, options)
 
@@ -83,10 +86,12 @@ class CompiledStep:
     A method is compiled for each object that it is called of, which keeps its compiled step as an attribute.
     """
 
-    def __init__(self, step: Callable[..., Any], options: dict[str, Any]) -> None:
+    def __init__(
+        self, step: Callable[..., Any], options: dict[str, Any], objects: dict[Any, Any] | None = None
+    ) -> None:
         if not callable(step):
             raise TypeError(f"compile_step takes a function, found {type(step).__name__} {step!r}")
-        self.step, self._options = step, options
+        self.step, self._options, self._objects = step, options, objects or {}
         self._graph: StepGraph | None = None
         # ids of modules, optimizers and the like among the arguments -> the step with these
         self._of_objects: OrderedDict[tuple[Any, ...], CompiledStep] = OrderedDict()
@@ -106,7 +111,7 @@ class CompiledStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if capturing():
-            return self.step(*args, **kwargs)
+            return (_given(self.step, self._objects) if self._objects else self.step)(*args, **kwargs)
         if any(isinstance(value, _OBJECTS) for value in (args if not kwargs else (*args, *kwargs.values()))):
             return self._with_objects(args, kwargs)
         graph = self._graph
@@ -115,7 +120,7 @@ class CompiledStep:
         return graph(*args, **kwargs)
 
     def _new_graph(self) -> StepGraph:
-        graph = StepGraph(self.step)
+        graph = StepGraph(self.step, self._objects)
         _set_options(graph, self._options)
         return graph
 
@@ -125,7 +130,7 @@ class CompiledStep:
         key = (len(args), *((name, id(value)) for name, value in objects.items()))
         step = self._of_objects.get(key)
         if step is None:
-            step = self._of_objects[key] = CompiledStep(_given(self.step, objects), self._options)
+            step = self._of_objects[key] = CompiledStep(self.step, self._options, objects)
         self._of_objects.move_to_end(key)
         while len(self._of_objects) > _MOST_OBJECTS:
             self._of_objects.popitem(last=False)

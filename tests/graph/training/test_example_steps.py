@@ -20,7 +20,7 @@ ALL_IN_PROGRAMS = {
     "moco": False,  # the step reads a position in the queue from a tensor
     "mixup": False,  # the step samples from NumPy's generator
     "metrics": True,
-    "early_stopping": False,  # the step branches on the validation loss
+    "early_stopping": True,  # its last lines, which branch on the validation loss, run in Python
     "lbfgs": False,  # step() has a closure
     "grad_scaler": True,
     "accumulation": True,

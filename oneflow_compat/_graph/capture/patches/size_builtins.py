@@ -20,7 +20,9 @@ from ...program.live_numbers import function_of_numbers, live_number
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from .patching import patched, patched_attributes
 
-_MATH = "exp sqrt log log2 log10 log1p expm1 pow sin cos tan tanh atan floor ceil trunc fabs".split()
+_MATH = (
+    "exp sqrt log log2 log10 log1p expm1 pow sin cos tan tanh atan floor ceil trunc fabs isfinite isnan isinf"
+).split()
 _is_of_torch = functools.lru_cache(None)(is_internal)
 _SYM_NODE = "torch.fx.experimental.sym_node"
 
@@ -160,6 +162,10 @@ def _extreme(of_sizes: Any, better: Any) -> Any:
             if len(values) == 2 and not named and not type(values[0]) is type(values[1]) is int:
                 if any(map(_is_known, values)):  # its branch is a condition of the program
                     return original(*values)
+                numbers = [live for value in values if (live := live_number(value)) is not None]
+                if numbers and all(live.is_float() for live in numbers):
+                    if all(type(value) is float or live_number(value) is not None for value in values):
+                        return function_of_numbers(original, values)
                 if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
                     return of_sizes(*values)
                 tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]

@@ -255,7 +255,7 @@ class KnownValues:
     def _number_of(self, node: Node) -> Any:
         """Return the float in a tensor, whose value only a run knows."""
         advice = BRANCH_ON_TENSOR if is_sampled(node) else KEEP_VALUE
-        numbers = NumbersOfTensors(self.sizes.record, self.numbers, advice)
+        numbers = NumbersOfTensors(self.sizes.record, self.numbers, advice, self.sizes.branch_on_floats)
         return torch.SymFloat(numbers.unknown(self.sizes.record(aten._local_scalar_dense.default, (node,))))
 
     def _forget_values(self, args: Any) -> None:

@@ -43,6 +43,7 @@ class Sizes:
         self.nodes: dict[Any, Any] = {}  # expression -> node
         self.branches: dict[Branch, bool] = {}  # branch -> its outcome in this program
         self.expected: dict[Branch, bool] = {}  # branch -> the outcome that an earlier call took
+        self.branches_on_floats = False  # whether a branch on floats has an outcome, too
         self.vary = False  # values that decide sizes have changed between calls: no program for each
         self.fixed = False  # the program is made for values that decide sizes
 
@@ -126,11 +127,24 @@ class Sizes:
         """Return the outcome of a branch on a tensor with a likely value, else None."""
         likely = None if several() else likely_outcome(node)
         if likely is None:
-            return None
+            return self.branch_on_floats(node)
         location = user_location()
         if self._repetitions(location) >= _LOOP and is_sampled(node):
             likely = not likely
         return self.branch(node, likely, location)
+
+    def branch_on_floats(self, node: Node) -> bool | None:
+        """Return the outcome of a branch on a bool tensor, or on a bool of Python; None if it may have none.
+
+        Without an earlier call the outcome is False, as of `if norm > limit`, but numbers are finite.
+        """
+        likely = node.target is math.isfinite
+        if several() or not self.branches_on_floats or is_sampled(node):
+            return None
+        if "tensor" not in node.meta or node.meta["tensor"] is None:
+            node = self.record(aten.scalar_tensor.default, (node,))
+        outcome: bool = self.branch(node, likely, user_location())
+        return outcome
 
     def _repetitions(self, location: Any) -> int:
         """Return how often a line has branched."""

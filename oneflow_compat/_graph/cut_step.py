@@ -1,0 +1,349 @@
+"""A compiled step that is cut in two: a head, which runs as a program, and a tail, which runs in Python.
+
+    def train_step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)      # the head
+        loss.backward()
+        optimizer.step()
+        if loss.item() < best.loss:              # the tail
+            best.keep(loss.item(), model)
+        return loss
+
+The engine cuts a step before a statement that no program can hold: it needs the value of a tensor, prints, or
+calls code that no guard follows. Head and tail are functions of the same source lines, variables of closures
+and globals. The head returns the variables that the tail uses. The tail runs after all effects of the head,
+as in eager mode, so an error in it leaves what eager mode leaves.
+
+A cut lies between statements of the step's own body. A tensor whose backward() has not run cannot cross it,
+because the results of a program have no history (capture/results/histories.py refuses it). Then the values
+that the step branches on are outcomes that the program assumes and tests (capture/values/symbolic_sizes.py).
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import copy
+import functools
+import inspect
+import linecache
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import CaptureError, CodeLocation
+
+_KEPT = "_oneflow_kept"  # a variable of head and tail: {name of a variable that the tail uses: its value}
+_OF_FRAMES = {"locals", "vars", "dir", "eval", "exec", "super", "__class__"}  # they read variables by name
+_UPDATES = {"backward", "step", "unscale_"}
+_COROUTINES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
+_Function = ast.FunctionDef
+
+
+class CutStep:
+    """A step, whole or cut. `given` makes a step with fewer arguments of the step or of its head."""
+
+    def __init__(self, step: Callable[..., Any], given: Callable[[Any], Callable[..., Any]]) -> None:
+        self.step, self._given = step, given
+        self._head = given(step)
+        self._tail: Callable[..., Any] | None = None
+        self._index: int | None = None  # of the first statement of the tail
+        self._refused: set[int] = set()  # statements before which a cut was taken back
+        self.location: CodeLocation | None = None  # of that statement
+        self._facts: tuple[Any, ...] = ()
+
+    @functools.cached_property
+    def _body(self) -> _Body | None:
+        return _Body.of(getattr(self.step, "__func__", self.step))
+
+    @property
+    def is_cut(self) -> bool:
+        return self._tail is not None
+
+    def as_function(self) -> Callable[..., Any]:
+        """Return the function that a capture and eager calls run: the step, or its head."""
+
+        @functools.wraps(self._given(self.step))
+        def build(*args: Any, **kwargs: Any) -> Any:
+            return self._head(*args, **kwargs)
+
+        return build
+
+    def cut_before(self, error: CaptureError, behind_update: bool) -> bool:
+        """Cut before the statement that raised an error. Return False if that is not possible.
+
+        `behind_update`: only if the tail calls no backward() and no step() of an optimizer itself.
+        """
+        body = self._body
+        line = body.line_in(error) if body is not None else None
+        index = body.index_of(line) if body is not None and line is not None else None
+        if body is None or index is None or index < 1 or index in self._refused:
+            return False
+        if self._index is not None and index >= self._index:
+            return False
+        functions = None if behind_update and body.updates_from(index) else body.cut(index)
+        if functions is None:
+            return False
+        head, tail = functions
+        self._facts = _facts_of(self.step)
+        if isinstance(self.step, types.MethodType):
+            head, tail = (types.MethodType(function, self.step.__self__) for function in (head, tail))
+        self._head, self._tail, self._index = self._given(head), self._given(tail), index
+        self.location = body.location_of(index)
+        return True
+
+    def is_changed(self) -> bool:
+        """Whether the step has other code or defaults than its head and tail, which are then dropped."""
+        if self._tail is None or self._facts == _facts_of(self.step):
+            return False
+        self.join()
+        self._refused.clear()
+        vars(self).pop("_body", None)
+        return True
+
+    def join(self) -> None:
+        """Take the cut back, for good."""
+        if self._index is not None:
+            self._refused.add(self._index)
+        self._head, self._tail, self._index, self.location = self._given(self.step), None, None, None
+
+    def finish(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what the step returns, given what as_function() returned. Run the tail if there is one."""
+        if self._tail is None:
+            return result
+        goes_on, value = result
+        return self._tail(*args, **kwargs, **{_KEPT: value}) if goes_on else value
+
+
+def _facts_of(step: Any) -> tuple[Any, ...]:
+    """Return what assignments to the attributes of a function change."""
+    function = getattr(step, "__func__", step)
+    return function.__code__, function.__defaults__, function.__kwdefaults__
+
+
+class _Body:
+    """The statements of a function whose source is at hand."""
+
+    def __init__(self, function: types.FunctionType, definition: _Function, imported: list[str]) -> None:
+        """`imported`: the names that imports bind in the file. Python compiles calls of their attributes in
+        another way.
+        """
+        self.function, self.definition, self._imported = function, definition, imported
+        code = function.__code__
+        self.locals = {*code.co_varnames, *code.co_cellvars}
+
+    @classmethod
+    def of(cls, function: Any) -> _Body | None:
+        """Return the body of a function of Python, or None if its source is not at hand or is another one."""
+        if type(function) is not types.FunctionType or function.__code__.co_flags & _COROUTINES:
+            return None
+        found = _definition(function.__code__, function.__globals__)
+        if found is None or _names(found[0]) & _OF_FRAMES:
+            return None
+        definition, imported = found
+        body = cls(function, definition, imported)
+        return body if _is_same_code(body.compiled(definition).__code__, function.__code__) else None
+
+    def line_in(self, error: CaptureError) -> int | None:
+        """Return the line of this function in the traceback of an error, or the one that the error names."""
+        traceback, own = error.__traceback__, self.function.__code__
+        while traceback is not None:
+            code = traceback.tb_frame.f_code
+            if (code.co_filename, code.co_name) == (own.co_filename, own.co_name):
+                return traceback.tb_lineno
+            traceback = traceback.tb_next
+        name, line, function = error.location or ("", 0, "")
+        return line if (name, function) == (own.co_filename, own.co_name) else None
+
+    def index_of(self, line: int) -> int | None:
+        """Return the index of the statement that has a line."""
+        for index, statement in enumerate(self.definition.body):
+            if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+                return index
+        return None
+
+    def updates_from(self, index: int) -> bool:
+        """Whether the statements from this one on call backward() or step() themselves."""
+        nodes = (node for statement in self.definition.body[index:] for node in ast.walk(statement))
+        return any(isinstance(node, ast.Attribute) and node.attr in _UPDATES for node in nodes)
+
+    def location_of(self, index: int) -> CodeLocation:
+        code = self.function.__code__
+        return code.co_filename, self.definition.body[index].lineno, code.co_name
+
+    def cut(self, index: int) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+        """Return head and tail, or None if functions made in the head share a variable that the tail sets."""
+        first, last = self.definition.body[:index], self.definition.body[index:]
+        if all(isinstance(s, (ast.Global, ast.Nonlocal)) or _is_docstring(s) for s in first):
+            return None
+        inner = [scope for statement in first for scope in _inner_scopes(statement)]
+        if any(isinstance(node, ast.Nonlocal) for scope in inner for node in ast.walk(scope)):
+            return None
+        own = [node for statement in first for node in _own_nodes(statement)]
+        declared: list[ast.stmt] = [n for n in own if isinstance(n, (ast.Global, ast.Nonlocal))]
+        of_tail = self.compiled(self._function(_arguments([]), [*declared, *last])).__code__
+        set_by_tail = {*of_tail.co_varnames, *of_tail.co_cellvars}
+        if not set_by_tail.isdisjoint(name for scope in inner for name in _names(scope)):
+            return None
+        # the tail repeats imports: a module is no result of a program
+        imports = [s for s in first if isinstance(s, (ast.Import, ast.ImportFrom))]
+        bound = {n.id for n in own if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        parameters = self._parameters() - bound  # the tail gets what the caller gave
+        again = (_imported(imports) - bound) | parameters
+        used = sorted((self.locals & set().union(*map(_names, last))) - again)
+        certain = self._parameters() | {name for s in first for name in _certainly_assigned(s)}
+        certain -= {name for s in first for name in _deleted(s)}
+        marked = [_MarkReturns().visit(copy.deepcopy(s)) for s in first]
+        head = self._function(self.definition.args, [*marked, *_kept_variables(used, certain, first[-1])])
+        taken = _statements([f"if {name!r} in {_KEPT}: {name} = {_KEPT}[{name!r}]" for name in used], last[0])
+        arguments = copy.deepcopy(self.definition.args)
+        arguments.kwonlyargs.append(ast.arg(_KEPT))
+        arguments.kw_defaults.append(None)
+        tail = self._function(arguments, [*declared, *imports, *taken, *last])
+        return self.compiled(head), self.compiled(tail)
+
+    def _parameters(self) -> set[str]:
+        code = self.function.__code__
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+        return {*code.co_varnames[:count]}
+
+    def _function(self, arguments: ast.arguments, body: list[ast.stmt]) -> _Function:
+        made = ast.parse("def f(): pass").body[0]
+        assert isinstance(made, ast.FunctionDef)
+        made.name, made.args, made.body = self.definition.name, arguments, body
+        return ast.copy_location(made, self.definition)
+
+    def compiled(self, definition: _Function) -> types.FunctionType:
+        """Compile a function with the globals and the closure of this one."""
+        function = self.function
+        code = function.__code__
+        factory = ast.parse("def f(): pass").body[0]
+        assert isinstance(factory, ast.FunctionDef)
+        factory.args, factory.body = _arguments(code.co_freevars), [definition]
+        imports: list[ast.stmt] = [ast.Import([ast.alias(name)]) for name in self._imported]
+        module = ast.fix_missing_locations(ast.Module([*imports, factory], []))
+        flags = code.co_flags & __future__.annotations.compiler_flag
+        outer = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
+        inner = _code_in(_code_in(outer))
+        cells = dict(zip(code.co_freevars, function.__closure__ or ()))
+        closure = tuple(cells[name] for name in inner.co_freevars)
+        made = types.FunctionType(inner, function.__globals__, function.__name__, None, closure)
+        made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        return made
+
+
+def _definition(code: types.CodeType, module: dict[str, Any]) -> tuple[_Function, list[str]] | None:
+    """Return the definition of a function without its decorators, and the names that its file imports."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename, module)))
+    except SyntaxError:
+        return None
+    own = [node for statement in tree.body for node in _own_nodes(statement)]
+    imported = _imported(node for node in own if isinstance(node, (ast.Import, ast.ImportFrom))) - {"*"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first_line == code.co_firstlineno:
+                node.decorator_list = []
+                return node, sorted(imported)
+    return None
+
+
+def _imported(imports: Iterable[ast.Import | ast.ImportFrom]) -> set[str]:
+    """Return the names that imports bind."""
+    aliases = (alias for node in imports for alias in node.names)
+    return {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+
+
+def _is_same_code(a: types.CodeType, b: types.CodeType) -> bool:
+    """Whether two functions do the same, so that the source is that of the function."""
+    facts = "co_code co_names co_varnames co_freevars co_cellvars".split()
+    if any(getattr(a, fact) != getattr(b, fact) for fact in facts) or len(a.co_consts) != len(b.co_consts):
+        return False
+    return all(
+        _is_same_code(x, y) if isinstance(x, types.CodeType) and isinstance(y, types.CodeType) else x == y
+        for x, y in zip(a.co_consts, b.co_consts)
+    )
+
+
+def _code_in(code: types.CodeType) -> types.CodeType:
+    """Return the code of the only function that is defined in a code."""
+    (inner,) = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return inner
+
+
+def _arguments(names: Iterable[str]) -> ast.arguments:
+    arguments = [ast.arg(name) for name in names]
+    return ast.arguments([], arguments, None, [], [], None, [])
+
+
+def _statements(lines: Iterable[str], place: ast.stmt) -> list[ast.stmt]:
+    """Return statements with the line of another one."""
+    statements = ast.parse("\n".join(lines)).body
+    for node in (node for statement in statements for node in ast.walk(statement)):
+        ast.copy_location(node, place)
+    return statements
+
+
+def _kept_variables(used: list[str], certain: set[str], place: ast.stmt) -> list[ast.stmt]:
+    """Return the end of a head: the variables that the tail uses, if they are bound."""
+    bound = ", ".join(f"{name!r}: {name}" for name in used if name in certain)
+    perhaps = [
+        f"try: {_KEPT}[{name!r}] = {name}\nexcept NameError: pass" for name in used if name not in certain
+    ]
+    function = "\n".join([f"{_KEPT} = {{{bound}}}", *perhaps, f"return True, {_KEPT}"])
+    return _statements(["def f():", *(f"  {line}" for line in function.split("\n"))], place)[0].body  # type: ignore[attr-defined, no-any-return]
+
+
+class _MarkReturns(ast.NodeTransformer):
+    """Let a head say that its result is that of the step: no tail runs after a return in it."""
+
+    def visit(self, node: ast.AST) -> Any:
+        return node if isinstance(node, _SCOPES) else super().visit(node)
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        value = node.value or ast.copy_location(ast.Constant(None), node)
+        flag = ast.copy_location(ast.Constant(False), node)
+        marked = ast.copy_location(ast.Tuple([flag, value], ast.Load()), node)
+        return ast.copy_location(ast.Return(marked), node)
+
+
+def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
+    """Yield a statement and the nodes in it, without the bodies of functions and classes."""
+    pending = [statement]
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            pending += ast.iter_child_nodes(node)
+
+
+def _inner_scopes(statement: ast.AST) -> list[ast.AST]:
+    return [node for node in _own_nodes(statement) if isinstance(node, _SCOPES)]
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _certainly_assigned(statement: ast.stmt) -> set[str]:
+    """Return the variables that a statement of a function's body binds, whatever happens."""
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)) and statement.value is not None:
+        targets = [statement.target]
+    else:
+        targets = []
+    names = (node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
+def _deleted(statement: ast.stmt) -> set[str]:
+    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del)}
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
