@@ -29,10 +29,15 @@ import inspect
 import linecache
 import types
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from .errors import RaisedInBuild, TooManyBranches
+from .explanations import of_cut
 
 if TYPE_CHECKING:
     from .errors import CaptureError, CodeLocation
+    from .explanations import Explanation
 
 _KEPT = "_oneflow_kept"  # a variable of head and tail: {name of a variable that the tail uses: its value}
 _OF_FRAMES = {"locals", "vars", "dir", "eval", "exec", "super", "__class__"}  # they read variables by name
@@ -40,6 +45,15 @@ _UPDATES = {"backward", "step", "unscale_"}
 _COROUTINES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
 _Function = ast.FunctionDef
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What changed after a capture raised an error."""
+
+    explanation: Explanation | None  # of the cut, if there is one
+    branches_on_floats: bool
+    is_tried_again: bool  # whether the call is captured again; else it runs in eager mode
 
 
 class CutStep:
@@ -71,7 +85,21 @@ class CutStep:
 
         return build
 
-    def cut_before(self, error: CaptureError, behind_update: bool) -> bool:
+    def adapt(self, error: CaptureError, branches_on_floats: bool) -> Adapted | None:
+        """Cut before the statement that raised an error, or let the step branch on floats.
+
+        Return None if the step stays as it is: then the call runs in eager mode.
+        """
+        if isinstance(error, (RaisedInBuild, TooManyBranches)):
+            return None
+        if self._cut_before(error, behind_update=not branches_on_floats):
+            return Adapted(of_cut(error, self.location), branches_on_floats, is_tried_again=True)
+        if branches_on_floats and self._tail is None:
+            return None
+        self.join()
+        return Adapted(None, branches_on_floats=True, is_tried_again=not branches_on_floats)
+
+    def _cut_before(self, error: CaptureError, behind_update: bool) -> bool:
         """Cut before the statement that raised an error. Return False if that is not possible.
 
         `behind_update`: only if the tail calls no backward() and no step() of an optimizer itself.
@@ -178,23 +206,17 @@ class _Body:
         first, last = self.definition.body[:index], self.definition.body[index:]
         if all(isinstance(s, (ast.Global, ast.Nonlocal)) or _is_docstring(s) for s in first):
             return None
-        inner = [scope for statement in first for scope in _inner_scopes(statement)]
-        if any(isinstance(node, ast.Nonlocal) for scope in inner for node in ast.walk(scope)):
-            return None
         own = [node for statement in first for node in _own_nodes(statement)]
         declared: list[ast.stmt] = [n for n in own if isinstance(n, (ast.Global, ast.Nonlocal))]
         of_tail = self.compiled(self._function(_arguments([]), [*declared, *last])).__code__
-        set_by_tail = {*of_tail.co_varnames, *of_tail.co_cellvars}
-        if not set_by_tail.isdisjoint(name for scope in inner for name in _names(scope)):
+        if _is_shared(own, {*of_tail.co_varnames, *of_tail.co_cellvars}):
             return None
-        # the tail repeats imports: a module is no result of a program
+        # the tail repeats imports, because a module is no result of a program, and gets what the caller gave
         imports = [s for s in first if isinstance(s, (ast.Import, ast.ImportFrom))]
         bound = {n.id for n in own if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-        parameters = self._parameters() - bound  # the tail gets what the caller gave
-        again = (_imported(imports) - bound) | parameters
+        again = (_imported(imports) | self._parameters()) - bound
         used = sorted((self.locals & set().union(*map(_names, last))) - again)
-        certain = self._parameters() | {name for s in first for name in _certainly_assigned(s)}
-        certain -= {name for s in first for name in _deleted(s)}
+        certain = (self._parameters() | set().union(*map(_certainly_assigned, first))) - _deleted(own)
         marked = [_MarkReturns().visit(copy.deepcopy(s)) for s in first]
         head = self._function(self.definition.args, [*marked, *_kept_variables(used, certain, first[-1])])
         taken = _statements([f"if {name!r} in {_KEPT}: {name} = {_KEPT}[{name!r}]" for name in used], last[0])
@@ -321,8 +343,12 @@ def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
             pending += ast.iter_child_nodes(node)
 
 
-def _inner_scopes(statement: ast.AST) -> list[ast.AST]:
-    return [node for node in _own_nodes(statement) if isinstance(node, _SCOPES)]
+def _is_shared(nodes: list[ast.AST], names: set[str]) -> bool:
+    """Whether functions among the nodes refer to one of these variables, or set a variable around them."""
+    inner = [node for scope in nodes if isinstance(scope, _SCOPES) for node in ast.walk(scope)]
+    return any(
+        isinstance(node, ast.Nonlocal) or isinstance(node, ast.Name) and node.id in names for node in inner
+    )
 
 
 def _names(tree: ast.AST) -> set[str]:
@@ -341,8 +367,8 @@ def _certainly_assigned(statement: ast.stmt) -> set[str]:
     return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
-def _deleted(statement: ast.stmt) -> set[str]:
-    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del)}
+def _deleted(nodes: list[ast.AST]) -> set[str]:
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

@@ -34,7 +34,7 @@ from .compile import compiler_for, compiling, default_backend
 from .config import Config
 from .eager_calls import EagerCalls
 from .errors import CaptureError, RaisedInBuild, TooManyBranches, UsageError
-from .explanations import of_changed_options, of_cut, of_static_sizes
+from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_local_code, report_mode, report_repeated
 from .program import passes
@@ -111,11 +111,11 @@ class Engine:
         except UsageError:
             raise
         except CaptureError as error:
-            if self._cut(error):
+            if self._cuts(error):
                 return self._called(args, kwargs)
+            eager = self.eager_calls
             if not eager.are_possible():
                 raise
-            self.assumptions.branches_on_floats &= not isinstance(error, TooManyBranches)
             if isinstance(error, RaisedInBuild):
                 raised = str(error)
             else:
@@ -126,32 +126,25 @@ class Engine:
         eager.note_refusal(raised)
         return results
 
-    def _cut(self, error: CaptureError) -> bool:
-        """Cut the step before the statement that no program can hold, or let it branch on floats.
-
-        Return False if neither is possible. After True the engine begins anew.
-        """
+    def _cuts(self, error: CaptureError) -> bool:
+        """Whether the step is cut at another line from now on, or branches on floats, for this error."""
         cut, assumptions = self.definition.cut, self.assumptions
-        if cut is None or several() or isinstance(error, (RaisedInBuild, TooManyBranches)):
+        adapted = None if cut is None or several() else cut.adapt(error, assumptions.branches_on_floats)
+        if adapted is None:
             return False
-        if cut.cut_before(error, behind_update=not assumptions.branches_on_floats):
-            assumptions.explain_cut(of_cut(error, cut.location))
-        elif assumptions.branches_on_floats and not cut.is_cut:
-            return False
-        else:
-            cut.join()
-            assumptions.explain_cut(None)
-            if assumptions.branches_on_floats:
-                return False
-            assumptions.branches_on_floats = True
+        assumptions.explain_cut(adapted.explanation)
+        assumptions.branches_on_floats = adapted.branches_on_floats
         self._begin_anew()
-        return True
+        return adapted.is_tried_again
 
     def _begin_anew(self) -> None:
-        """Forget the programs, because the step is cut at another line, or is another function."""
+        """Drop all programs, because the step is cut at another line, or is another function."""
+        self._forget_programs()
+        self.eager_calls = EagerCalls(self.definition, self.config, self.assumptions)
+
+    def _forget_programs(self) -> None:
         self._entries.clear()
         self._last = None
-        self.eager_calls = EagerCalls(self.definition, self.config, self.assumptions)
 
     def _run(
         self, found: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -165,8 +158,8 @@ class Engine:
         try:
             for tried in range(_MAX_TRIES):
                 if assumptions.branches_on_floats and tried == _MAX_OF_FLOATS:
-                    self._entries.clear()
-                    self._last = None
+                    self._forget_programs()
+                    assumptions.branches_on_floats = False
                     raise TooManyBranches(tried)
                 try:
                     return entry(values, args, kwargs)
@@ -202,14 +195,19 @@ class Engine:
         if self.eager_calls.unobserved is not None:
             raise self.eager_calls.no_program("compiling or exporting")
         found = self._cached(args, kwargs)
-        if found is not None and found[0].live.numbers:
-            with held(), self.assumptions.numbers.suspended():
-                found = self._capture(args, kwargs, anew=True)
-                found[0].keep_changes()
-        elif found is None or found[0].shared is not None:
-            with held(), self.assumptions.numbers.suspended():
-                found = self._agreed(found, args, kwargs, is_run=False)
-                found[0].keep_changes()
+        try:
+            if found is not None and found[0].live.numbers:
+                with held(), self.assumptions.numbers.suspended():
+                    found = self._capture(args, kwargs, anew=True)
+                    found[0].keep_changes()
+            elif found is None or found[0].shared is not None:
+                with held(), self.assumptions.numbers.suspended():
+                    found = self._agreed(found, args, kwargs, is_run=False)
+                    found[0].keep_changes()
+        except CaptureError as error:
+            if self._cuts(error):
+                return self.find(args, kwargs)
+            raise
         return found
 
     def _agreed(

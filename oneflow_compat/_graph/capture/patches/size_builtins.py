@@ -156,16 +156,21 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
+def _are_floats_of_runs(values: tuple[Any, Any]) -> bool:
+    """Whether all values are floats, and one of them is what .item() gave."""
+    numbers = [live_number(value) for value in values]
+    is_float = (type(v) is float if live is None else live.is_float() for v, live in zip(values, numbers))
+    return any(numbers) and all(is_float)
+
+
 def _extreme(of_sizes: Any, better: Any) -> Any:
     def make(original: Callable[..., Any]) -> Any:
         def extreme(*values: Any, **named: Any) -> Any:
             if len(values) == 2 and not named and not type(values[0]) is type(values[1]) is int:
                 if any(map(_is_known, values)):  # its branch is a condition of the program
                     return original(*values)
-                numbers = [live for value in values if (live := live_number(value)) is not None]
-                if numbers and all(live.is_float() for live in numbers):
-                    if all(type(value) is float or live_number(value) is not None for value in values):
-                        return function_of_numbers(original, values)
+                if _are_floats_of_runs(values):
+                    return function_of_numbers(original, values)
                 if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
                     return of_sizes(*values)
                 tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
