@@ -4,10 +4,11 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/compiled_steps.py --steps mlp,gan --calls 300
 
 The sides run in turns in one process, and each figure is the ratio of medians: how many times as fast as eager mode.
-Each side has its own models from one seed. `loss.item()` is appended to a list in every step.
+Each side has its own models from one seed. `loss.item()` is kept in every step.
 """
 
 import argparse
+import math
 import statistics
 import time
 
@@ -18,10 +19,19 @@ from torch import nn
 import oneflow as flow
 
 
-def mlp():
+def seven_layers():
     layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(64, 10))
-    optimizer, losses = torch.optim.AdamW(model.parameters(), 1e-3), []
+    return (
+        model,
+        torch.optim.AdamW(model.parameters(), 1e-3),
+        (torch.randn(32, 64), torch.randint(0, 10, (32,))),
+    )
+
+
+def mlp():
+    model, optimizer, arguments = seven_layers()
+    losses = []
 
     def step(x, y):
         optimizer.zero_grad()
@@ -31,7 +41,45 @@ def mlp():
         optimizer.step()
         losses.append(loss.item())
 
-    return step, (torch.randn(32, 64), torch.randint(0, 10, (32,)))
+    return step, arguments
+
+
+def logged():
+    """The MLP, with last lines that need the value of the loss: they run in Python behind the program."""
+    model, optimizer, arguments = seven_layers()
+    lines, best = [], {"loss": math.inf}
+
+    def logged_step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if loss.item() < best["loss"]:
+            best["loss"] = loss.item()
+        lines.append(f"loss {loss.item():.4f}")
+
+    return logged_step, arguments
+
+
+def guarded():
+    """The MLP, with branches on the loss and on the norm of its gradient before the update."""
+    model, optimizer, arguments = seven_layers()
+    losses = []
+
+    def guarded_step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        if not math.isfinite(loss.item()):
+            raise ValueError(f"the loss is {loss.item()}")
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if norm.item() > 1e3:
+            return
+        optimizer.step()
+        losses.append(loss.item())
+
+    return guarded_step, arguments
 
 
 def transformer():
@@ -92,7 +140,14 @@ def carried():
     return step, (torch.randn(16, 32), torch.randint(0, 8, (16,)))
 
 
-STEPS = {"mlp": mlp, "transformer": transformer, "gan": gan, "carried": carried}
+STEPS = {
+    "mlp": mlp,
+    "logged": logged,
+    "guarded": guarded,
+    "transformer": transformer,
+    "gan": gan,
+    "carried": carried,
+}
 SIDES = {
     "eager": lambda step: step,
     "aten": lambda step: flow.compile_step(step, backend="aten", strict=True),

@@ -464,6 +464,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.graph.erase_node(self._first)
             self._first = None
         self.graph.output(tuple(outputs))
+        self.sizes.drop_tests()
         whole_layers(self)
         if self.sizes.nodes:
             self.sizes.reshape_when_run()

@@ -35,6 +35,20 @@ aten = torch.ops.aten
 _LOOP = 32
 
 
+_IS_FINITE = math.isfinite  # captures patch the module
+# a test of floats -> the operator for tensors, and the one for swapped operands
+_TESTS: dict[Any, tuple[Any, Any]] = {
+    operator.lt: (aten.lt, aten.gt),
+    operator.le: (aten.le, aten.ge),
+    operator.gt: (aten.gt, aten.lt),
+    operator.ge: (aten.ge, aten.le),
+    operator.eq: (aten.eq, aten.eq),
+    operator.ne: (aten.ne, aten.ne),
+    math.isnan: (aten.isnan, None),
+    math.isinf: (aten.isinf, None),
+}
+
+
 class Sizes:
     """The nodes of a recorder that compute sizes."""
 
@@ -44,6 +58,7 @@ class Sizes:
         self.branches: dict[Branch, bool] = {}  # branch -> its outcome in this program
         self.expected: dict[Branch, bool] = {}  # branch -> the outcome that an earlier call took
         self.branches_on_floats = False  # whether a branch on floats has an outcome, too
+        self.outcomes: dict[Node, bool] = {}  # of tests of floats
         self.vary = False  # values that decide sizes have changed between calls: no program for each
         self.fixed = False  # the program is made for values that decide sizes
 
@@ -86,6 +101,12 @@ class Sizes:
             (holds, branch_message(len(self.branches) - 1, branch_location)),
         )
         return outcome
+
+    def drop_tests(self) -> None:
+        """Remove tests of numbers that the program makes on tensors."""
+        for node in self.outcomes:
+            if not node.users:
+                self.recorder.graph.erase_node(node)
 
     def is_of_arguments(self, size: Any) -> bool:
         """Whether a size is computed from dimensions of arguments alone, so that no value decides it."""
@@ -138,13 +159,44 @@ class Sizes:
 
         Without an earlier call the outcome is False, as of `if norm > limit`, but numbers are finite.
         """
-        likely = node.target is math.isfinite
+        likely = node.target is _IS_FINITE
         if several() or not self.branches_on_floats or is_sampled(node):
             return None
-        if "tensor" not in node.meta or node.meta["tensor"] is None:
-            node = self.record(aten.scalar_tensor.default, (node,))
-        outcome: bool = self.branch(node, likely, user_location())
+        if node in self.outcomes:
+            return self.outcomes[node]
+        outcome: bool = self.branch(self._tested(node), likely, user_location())
+        if node.meta.get("tensor") is None:
+            self.outcomes[node] = outcome
         return outcome
+
+    def _tested(self, node: Node) -> Any:
+        """Return a bool tensor that a node computes as a number: a comparison of floats, or a test of one.
+
+        Compilers take the numbers for symbols, and fold `x != x`, which is true of NaN.
+        """
+        if node.meta.get("tensor") is not None:
+            return node
+        values = [
+            self._as_tensor(value) if isinstance(value, torch.fx.Node) else value for value in node.args
+        ]
+        if node.target is _IS_FINITE:
+            return self.record(aten.lt.Scalar, (self.record(aten.abs.default, (values[0],)), math.inf))
+        test = _TESTS.get(node.target)
+        if test is None:
+            return self.record(aten.scalar_tensor.default, (node,))
+        operator_, reflected = test
+        if len(values) == 1:
+            return self.record(operator_.default, (values[0],))
+        if isinstance(values[0], torch.fx.Node):
+            overload = "Tensor" if isinstance(values[1], torch.fx.Node) else "Scalar"
+            return self.record(getattr(operator_, overload), tuple(values))
+        return self.record(reflected.Scalar, (values[1], values[0]))
+
+    def _as_tensor(self, number: Any) -> Any:
+        """Return a tensor of float64 with a float that a node computes."""
+        if number.target is aten._local_scalar_dense.default:
+            return self.record(aten._to_copy.default, number.args, {"dtype": torch.float64})
+        return self.record(aten.scalar_tensor.default, (number,), {"dtype": torch.float64})
 
     def _repetitions(self, location: Any) -> int:
         """Return how often a line has branched."""
@@ -201,8 +253,8 @@ class Sizes:
         for node in reshaped:
             node.target = aten.reshape.default
 
-    def record(self, target: Any, args: tuple[Any, ...]) -> Any:
-        node = self.recorder.graph.call_function(target, args)
+    def record(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        node = self.recorder.graph.call_function(target, args, kwargs)
         self.recorder._annotate(node)
         return node
 
