@@ -47,6 +47,7 @@ from .._upstream.missing import require
 require(GRAPHS)
 
 __all__ = [
+    "ArgumentNumbers",
     "Config",
     "CutStep",
     "Engine",
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "ArgumentNumbers": ".argument_numbers",
     "Config": ".config",
     "CutStep": ".cut_step",
     "Engine": ".engine",

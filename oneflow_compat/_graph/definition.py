@@ -13,6 +13,7 @@ from .program.pytree import positional_names, tree_leaves
 if TYPE_CHECKING:
     import torch
 
+    from .argument_numbers import ArgumentNumbers
     from .cut_step import CutStep
 
 
@@ -39,6 +40,7 @@ class GraphDefinition:
     # parameters. `optimizers` is a list then, which gets each optimizer that a capture finds
     steps_in_build: bool = False
     cut: CutStep | None = None  # of such a step: its head and tail, if it was cut in two
+    argument_numbers: ArgumentNumbers | None = None  # of such a step: numbers that change from call to call
 
     @cached_property
     def argument_names(self) -> list[str]:

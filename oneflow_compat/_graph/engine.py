@@ -86,11 +86,22 @@ class Engine:
             return self._called(args, kwargs)
         if cut.is_changed():
             self._begin_anew()
-        result = self._called(args, kwargs)
+        result = self._with_numbers(args, kwargs)
         if not cut.is_cut:
             return result
         with autocast_of(self.config, args):
             return cut.finish(result, args, kwargs)
+
+    def _with_numbers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the step. Numbers among its arguments that change are inputs of its program."""
+        numbers = self.definition.argument_numbers
+        if numbers is None or several():
+            return self._called(args, kwargs)
+        with numbers.lock:
+            moved = numbers.move(args, kwargs, self.assumptions.numbers)
+            if moved is not None:
+                return self._called(*moved)
+        return self._called(args, kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         eager, raised = self.eager_calls, ""

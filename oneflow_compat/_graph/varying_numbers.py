@@ -43,6 +43,10 @@ class VaryingNumbers:
         self._inputs.update((source.identity, source) for source in new)
         return True
 
+    def is_input(self, identity: Identity) -> bool:
+        """Whether the next capture has a number as an input."""
+        return identity in self._inputs and not self._are_suspended
+
     def fix(self, identities: Iterable[Identity]) -> None:
         """Make constants of these inputs."""
         for identity in identities:

@@ -13,7 +13,14 @@ from ..._global.tensor import memory_of
 from ..._global.zero import splitting
 from ..._signals import second_interrupt_acts_at_once
 from ..errors import CAPTURED_AGAIN, CaptureError, NumbersFound, inside_another, no_error_is_caught
-from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
+from ..observe import (
+    facts_of_arguments,
+    observe,
+    observe_steps,
+    report_unfollowed,
+    setting_guards,
+    sources,
+)
 from ..program.captured import Captured
 from ..program.guards.scalar_guards import guard_graph
 from ..program.object_trees import flattened_arguments, has_objects
@@ -167,6 +174,10 @@ class Capture:
         ends_capture = self.config.ends_capture
         self.reads = observe(self._note_module, ends_capture, definition.steps_in_build)
         self.reads.numbers = self.number_inputs.places
+        if definition.argument_numbers is not None:
+            for key, value in definition.argument_numbers.constants(self.number_inputs.places):
+                place = definition.argument_numbers.places
+                self.reads.reads.add(sources.ITEM, place, key, value, f"the argument {key!r}", None)
         self.reads.takes_back = definition.steps_in_build
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (

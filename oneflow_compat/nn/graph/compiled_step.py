@@ -37,7 +37,8 @@ class StepGraph(Graph):
     def __init__(self, step: Callable[..., Any], objects: dict[Any, Any]) -> None:
         """`objects`: arguments of the step that the graph is made for, by position or name."""
         given = functools.partial(_given, objects=objects) if objects else lambda step: step
-        self.__dict__.update(build=given(step), _cut=_graph.CutStep(step, given))
+        cut, numbers = _graph.CutStep(step, given), _graph.ArgumentNumbers()
+        self.__dict__.update(build=given(step), _cut=cut, _argument_numbers=numbers)
         super().__init__()
         self.__dict__["_name"] = self._engine.name
 
@@ -45,7 +46,7 @@ class StepGraph(Graph):
         step = self.build
         refers_to = getattr(step, "refers_to", step)
         definition = _graph.GraphDefinition(
-            self._cut.as_function(),
+            self._argument_numbers.finding(self._cut.as_function()),
             modules=lambda: found_modules(refers_to),
             tensors=lambda: found_tensors(refers_to),
             optimizers=[],
@@ -53,6 +54,7 @@ class StepGraph(Graph):
             owner=getattr(step, "__self__", None),
             steps_in_build=True,
             cut=self._cut,
+            argument_numbers=self._argument_numbers,
         )
         return _graph.Engine(definition, options)
 
