@@ -33,16 +33,15 @@ class ArgumentNumbers:
         self._seen: dict[int | str, Any] = {}
         self._sources: dict[int | str, NumberSource] = {}
 
-    def move(
+    def moved(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: VaryingNumbers
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Put the numbers that change into their places. Return the arguments without them, or None if there
-        are none. The caller holds the lock until the call has ended.
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put the numbers that change into their places. Return the arguments without them.
+
+        The caller holds the lock until the call has ended.
         """
         found = [key for key, value in enumerate(args) if self._changes(key, value, numbers)]
         named = [key for key, value in kwargs.items() if self._changes(key, value, numbers)]
-        if not found and not named:
-            return None
         positional = list(args)
         for key in found:
             self.places[key], positional[key] = args[key], _MARK + type(args[key]).__name__
@@ -65,7 +64,7 @@ class ArgumentNumbers:
         return numbers.is_input(source.identity)
 
     def finding(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the step, called with what `move` returns."""
+        """Return the step, called with what `moved` returns."""
 
         @functools.wraps(step)
         def build(*args: Any, **kwargs: Any) -> Any:

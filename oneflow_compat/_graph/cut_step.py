@@ -63,6 +63,7 @@ class CutStep:
         self.step, self._given = step, given
         self._head = given(step)
         self._tail: Callable[..., Any] | None = None
+        self.is_cut = False
         self._index: int | None = None  # of the first statement of the tail
         self._refused: set[int] = set()  # statements before which a cut was taken back
         self.location: CodeLocation | None = None  # of that statement
@@ -71,10 +72,6 @@ class CutStep:
     @functools.cached_property
     def _body(self) -> _Body | None:
         return _Body.of(getattr(self.step, "__func__", self.step))
-
-    @property
-    def is_cut(self) -> bool:
-        return self._tail is not None
 
     def as_function(self) -> Callable[..., Any]:
         """Return the function that a capture and eager calls run: the step, or its head."""
@@ -119,6 +116,7 @@ class CutStep:
         if isinstance(self.step, types.MethodType):
             head, tail = (types.MethodType(function, self.step.__self__) for function in (head, tail))
         self._head, self._tail, self._index = self._given(head), self._given(tail), index
+        self.is_cut = True
         self.location = body.location_of(index)
         return True
 
@@ -136,6 +134,7 @@ class CutStep:
         if self._index is not None:
             self._refused.add(self._index)
         self._head, self._tail, self._index, self.location = self._given(self.step), None, None, None
+        self.is_cut = False
 
     def finish(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what the step returns, given what as_function() returned. Run the tail if there is one."""

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .signature import Signature
 
 
+_NUMBERS = frozenset([int, float])
 _MAX_VARIANTS = 4
 _MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
 _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
@@ -78,30 +79,29 @@ class Engine:
         self._has_dynamic = False  # whether some program serves many sizes
         self._log = RecaptureLog(self.name)
         self.eager_calls = EagerCalls(definition, self.config, self.assumptions)
+        # call(args, kwargs) is what a call of the engine does
+        self.call = self._called if definition.cut is None else self._of_step
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        cut = self.definition.cut
-        if cut is None:
-            return self._called(args, kwargs)
-        if cut.is_changed():
+        return self.call(args, kwargs)
+
+    def _of_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a compiled step: numbers may be inputs of its program, and its last lines may be apart."""
+        cut, numbers = self.definition.cut, self.definition.argument_numbers
+        assert cut is not None and numbers is not None, "a step has both"
+        if cut.is_cut and cut.is_changed():
             self._begin_anew()
-        result = self._with_numbers(args, kwargs)
+        values = args if not kwargs else (*args, *kwargs.values())
+        if _NUMBERS.isdisjoint(map(type, values)) or several():
+            result = self._called(args, kwargs)
+        else:
+            with numbers.lock:
+                result = self._called(*numbers.moved(args, kwargs, self.assumptions.numbers))
         if not cut.is_cut:
             return result
         with autocast_of(self.config, args):
             return cut.finish(result, args, kwargs)
-
-    def _with_numbers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the step. Numbers among its arguments that change are inputs of its program."""
-        numbers = self.definition.argument_numbers
-        if numbers is None or several():
-            return self._called(args, kwargs)
-        with numbers.lock:
-            moved = numbers.move(args, kwargs, self.assumptions.numbers)
-            if moved is not None:
-                return self._called(*moved)
-        return self._called(args, kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         eager, raised = self.eager_calls, ""

@@ -186,7 +186,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         rate = log and log.rate()
         engine = self._engine
         try:
-            out = engine(*args, **kwargs)
+            out = engine.call(args, kwargs)
         except Exception as error:
             if isinstance(error, RuntimeError) and is_lost(error):
                 raise lost(f"graph {self._name}", error) from error
