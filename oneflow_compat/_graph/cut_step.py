@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .errors import CaptureError, CodeLocation
     from .explanations import Explanation
 
+_MARK = "\0head "
+_RETURNED = _MARK + "that returned"
 _KEPT = "_oneflow_kept"  # a variable of head and tail: {name of a variable that the tail uses: its value}
 _OF_FRAMES = {"locals", "vars", "dir", "eval", "exec", "super", "__class__"}  # they read variables by name
 _UPDATES = {"backward", "step", "unscale_"}
@@ -62,7 +64,7 @@ class CutStep:
     def __init__(self, step: Callable[..., Any], given: Callable[[Any], Callable[..., Any]]) -> None:
         self.step, self._given = step, given
         self._head = given(step)
-        self._tail: Callable[..., Any] | None = None
+        self._tails: dict[str, Callable[..., Any]] = {}  # by the mark that a head puts beside its variables
         self.is_cut = False
         self._index: int | None = None  # of the first statement of the tail
         self._refused: set[int] = set()  # statements before which a cut was taken back
@@ -91,7 +93,7 @@ class CutStep:
             return None
         if self._cut_before(error, behind_update=not branches_on_floats):
             return Adapted(of_cut(error, self.location), branches_on_floats, is_tried_again=True)
-        if branches_on_floats and self._tail is None:
+        if branches_on_floats and not self.is_cut:
             return None
         self.join()
         return Adapted(None, branches_on_floats=True, is_tried_again=not branches_on_floats)
@@ -108,21 +110,22 @@ class CutStep:
             return False
         if self._index is not None and index >= self._index:
             return False
-        functions = None if behind_update and body.updates_from(index) else body.cut(index)
+        mark = f"{_MARK}{len(self._tails)}"
+        functions = None if behind_update and body.updates_from(index) else body.cut(index, mark)
         if functions is None:
             return False
         head, tail = functions
         self._facts = _facts_of(self.step)
         if isinstance(self.step, types.MethodType):
             head, tail = (types.MethodType(function, self.step.__self__) for function in (head, tail))
-        self._head, self._tail, self._index = self._given(head), self._given(tail), index
-        self.is_cut = True
+        self._head, self._tails[mark] = self._given(head), self._given(tail)
+        self._index, self.is_cut = index, True
         self.location = body.location_of(index)
         return True
 
     def is_changed(self) -> bool:
         """Whether the step has other code or defaults than its head and tail, which are then dropped."""
-        if self._tail is None or self._facts == _facts_of(self.step):
+        if not self.is_cut or self._facts == _facts_of(self.step):
             return False
         self.join()
         self._refused.clear()
@@ -133,15 +136,25 @@ class CutStep:
         """Take the cut back, for good."""
         if self._index is not None:
             self._refused.add(self._index)
-        self._head, self._tail, self._index, self.location = self._given(self.step), None, None, None
+        self._head, self._index, self.location = self._given(self.step), None, None
         self.is_cut = False
 
     def finish(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what the step returns, given what as_function() returned. Run the tail if there is one."""
-        if self._tail is None:
-            return result
-        goes_on, value = result
-        return self._tail(*args, **kwargs, **{_KEPT: value}) if goes_on else value
+        """Return what the step returns, given what as_function() returned; run the tail of a head."""
+        variables = variables_of_head(result)
+        if variables is not None:
+            return self._tails[result[0]](*args, **kwargs, **{_KEPT: variables})
+        return result[1] if _is_marked(result) else result
+
+
+def _is_marked(result: Any) -> bool:
+    is_pair = type(result) is tuple and len(result) == 2 and type(result[0]) is str
+    return is_pair and result[0].startswith(_MARK)
+
+
+def variables_of_head(result: Any) -> dict[str, Any] | None:
+    """Return the variables that the tail takes from a head, or None for the result of a step."""
+    return result[1] if _is_marked(result) and result[0] != _RETURNED else None
 
 
 def _facts_of(step: Any) -> tuple[Any, ...]:
@@ -200,30 +213,50 @@ class _Body:
         code = self.function.__code__
         return code.co_filename, self.definition.body[index].lineno, code.co_name
 
-    def cut(self, index: int) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-        """Return head and tail, or None if functions made in the head share a variable that the tail sets."""
+    def cut(self, index: int, mark: str) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+        """Return head and tail, or None if functions made in the head share a variable that the tail sets.
+
+        The head returns the mark beside its variables.
+        """
         first, last = self.definition.body[:index], self.definition.body[index:]
         if all(isinstance(s, (ast.Global, ast.Nonlocal)) or _is_docstring(s) for s in first):
             return None
         own = [node for statement in first for node in _own_nodes(statement)]
         declared: list[ast.stmt] = [n for n in own if isinstance(n, (ast.Global, ast.Nonlocal))]
-        of_tail = self.compiled(self._function(_arguments([]), [*declared, *last])).__code__
-        if _is_shared(own, {*of_tail.co_varnames, *of_tail.co_cellvars}):
+        bound, of_tail = self._bound(first), self._bound([*declared, *last])
+        if bound is None or of_tail is None or _is_shared(own, of_tail):
             return None
         # the tail repeats imports, because a module is no result of a program, and gets what the caller gave
         imports = [s for s in first if isinstance(s, (ast.Import, ast.ImportFrom))]
-        bound = {n.id for n in own if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-        again = (_imported(imports) | self._parameters()) - bound
+        bound_otherwise = self._bound([s for s in first if s not in imports]) or set()
+        kwarg = self.definition.args.kwarg  # a dict of each call
+        given = self._parameters() - bound - ({kwarg.arg} if kwarg is not None else set())
+        again = given | (_imported(imports) - bound_otherwise)
         used = sorted((self.locals & set().union(*map(_names, last))) - again)
-        certain = (self._parameters() | set().union(*map(_certainly_assigned, first))) - _deleted(own)
+        certain = (given | set().union(*map(_certainly_assigned, first))) - _deleted(own)
         marked = [_MarkReturns().visit(copy.deepcopy(s)) for s in first]
-        head = self._function(self.definition.args, [*marked, *_kept_variables(used, certain, first[-1])])
-        taken = _statements([f"if {name!r} in {_KEPT}: {name} = {_KEPT}[{name!r}]" for name in used], last[0])
+        head = self._function(
+            self.definition.args, [*marked, *_kept_variables(used, certain, mark, first[-1])]
+        )
+        taken = _statements(map(self._taking, used), last[0])
         arguments = copy.deepcopy(self.definition.args)
         arguments.kwonlyargs.append(ast.arg(_KEPT))
         arguments.kw_defaults.append(None)
         tail = self._function(arguments, [*declared, *imports, *taken, *last])
         return self.compiled(head), self.compiled(tail)
+
+    def _taking(self, name: str) -> str:
+        """Return the line with which a tail takes a variable of the head, if the head has bound it."""
+        taking = f"if {name!r} in {_KEPT}: {name} = {_KEPT}[{name!r}]"
+        return f"{taking}\nelse: del {name}" if name in self._parameters() else taking
+
+    def _bound(self, statements: list[ast.stmt]) -> set[str] | None:
+        """Return the variables that statements bind or delete, or None if they do not stand alone."""
+        try:
+            code = self.compiled(self._function(_arguments([]), statements)).__code__
+        except SyntaxError:  # a function in them has a nonlocal variable that other statements bind
+            return None
+        return {*code.co_varnames, *code.co_cellvars}
 
     def _parameters(self) -> set[str]:
         code = self.function.__code__
@@ -309,13 +342,13 @@ def _statements(lines: Iterable[str], place: ast.stmt) -> list[ast.stmt]:
     return statements
 
 
-def _kept_variables(used: list[str], certain: set[str], place: ast.stmt) -> list[ast.stmt]:
+def _kept_variables(used: list[str], certain: set[str], mark: str, place: ast.stmt) -> list[ast.stmt]:
     """Return the end of a head: the variables that the tail uses, if they are bound."""
     bound = ", ".join(f"{name!r}: {name}" for name in used if name in certain)
     perhaps = [
         f"try: {_KEPT}[{name!r}] = {name}\nexcept NameError: pass" for name in used if name not in certain
     ]
-    function = "\n".join([f"{_KEPT} = {{{bound}}}", *perhaps, f"return True, {_KEPT}"])
+    function = "\n".join([f"{_KEPT} = {{{bound}}}", *perhaps, f"return {mark!r}, {_KEPT}"])
     return _statements(["def f():", *(f"  {line}" for line in function.split("\n"))], place)[0].body  # type: ignore[attr-defined, no-any-return]
 
 
@@ -327,7 +360,7 @@ class _MarkReturns(ast.NodeTransformer):
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
         value = node.value or ast.copy_location(ast.Constant(None), node)
-        flag = ast.copy_location(ast.Constant(False), node)
+        flag = ast.copy_location(ast.Constant(_RETURNED), node)
         marked = ast.copy_location(ast.Tuple([flag, value], ast.Load()), node)
         return ast.copy_location(ast.Return(marked), node)
 
@@ -367,7 +400,9 @@ def _certainly_assigned(statement: ast.stmt) -> set[str]:
 
 
 def _deleted(nodes: list[ast.AST]) -> set[str]:
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
+    """Return the variables that `del`, or the end of an `except`, unbinds."""
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
+    return names | {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

@@ -98,13 +98,13 @@ class Engine:
         else:
             with numbers.lock:
                 result = self._called(*numbers.moved(args, kwargs, self.assumptions.numbers))
-        if not cut.is_cut:
+        if type(result) is not tuple:
             return result
         with autocast_of(self.config, args):
             return cut.finish(result, args, kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        eager, raised = self.eager_calls, ""
+        eager, raised, is_tried_again = self.eager_calls, "", False
         if eager.unobserved is not None:
             eager.begin()
             return eager(args, kwargs)
@@ -122,15 +122,16 @@ class Engine:
         except UsageError:
             raise
         except CaptureError as error:
-            if self._cuts(error):
-                return self._called(args, kwargs)
+            is_tried_again = self._cuts(error)
             eager = self.eager_calls
-            if not eager.are_possible():
+            if not (is_tried_again or eager.are_possible()):
                 raise
             if isinstance(error, RaisedInBuild):
                 raised = str(error)
-            else:
+            elif not is_tried_again:
                 eager.note_refusal(str(error))
+        if is_tried_again:
+            return self._called(args, kwargs)
         if not raised:
             return eager(args, kwargs)
         results = eager.of_failed_build(args, kwargs)  # or the error of eager mode

@@ -43,7 +43,7 @@ class Entry:
         self.epilogue = Epilogue(captured.program, captured.effects, captured.live, serves_one_call)
         # another program, which the outcome of a branch may ask for, may use them
         self._drops_gradients = () if captured.guards.branches else captured.effects.dropped_gradients
-        self._has_run = self.has_served_again = False
+        self._has_run = self.has_served_again = self._is_undone = False
         # whether a call has ended when the program has run, so that no signal may come in between
         self._ends_with_run = False
         # whether arguments have the signature of the program. False if that is not known at once
@@ -120,7 +120,11 @@ class Entry:
         """Take back what the capture changed, because nothing has run.
 
         A program whose build() changed attributes serves no later call: only a capture changes them all.
+        A second time there is nothing to take back: the state is that of another program.
         """
+        if self._is_undone:
+            return
+        self._is_undone = True
         self.python_guards.undo_writes()
         self.validity.dead |= self.effects.undo_capture(self.live)
 

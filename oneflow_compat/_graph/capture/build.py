@@ -15,11 +15,13 @@ import torch.utils._pytree as pytree
 
 from ..._global.marks import is_global
 from ..._global.program_results import wrappers
+from ..cut_step import variables_of_head
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, UsageError, raised_at
 from ..program.object_trees import has_objects, owners_of_leaves
 from ..program.python_values import is_constant
 from ..program.pytree import argument_names, path_text, paths, tree_flatten, with_sizes
 from ..program.symbolic import SYMBOLIC_NUMBERS
+from .results.crossing_objects import refuse_shared_objects
 from .results.histories import refuse_lost_attributes
 from .results.unknown_sizes import asks_for_a_size, innermost
 from .side_effects.argument_objects import ArgumentObjects
@@ -166,6 +168,10 @@ def _once(capture: CaptureInterface, flat: list[Any]) -> Results:
                 if said(e):
                     raise CaptureError(what, instead, raised_at(e)) from e
             raise
+    variables = None if capture.definition.cut is None else variables_of_head(result)
+    if variables is not None:
+        made, reads = capture.reads.ids_made_by_build(), capture.reads.reads
+        refuse_shared_objects(variables, made, [*args, *kwargs.values()], reads)
     if objects is not None:
         is_changed = objects.changes_container()
     else:

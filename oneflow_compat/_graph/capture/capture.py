@@ -402,7 +402,7 @@ class Capture:
         outputs = outputs_of(
             recorder, results, stored, self.results_stored, state, self.overflow, gradients.nodes
         )
-        self._take_new_state_as_inputs()
+        self._take_new_state_as_inputs(outputs.nodes)
         self.number_inputs.drop_unused(outputs.nodes)
         conditions = recorder.guards + self.options.numbers.conditions + self.number_inputs.conditions
         conditions += update.trace.guards if update is not None else []
@@ -446,8 +446,8 @@ class Capture:
         if not self.definition.writes_through():
             warn_of_kept_values(self, keep_callers_values(self, graph))
 
-    def _take_new_state_as_inputs(self) -> None:
-        """Replace each node that creates state by a placeholder.
+    def _take_new_state_as_inputs(self, outputs: list[Any]) -> None:
+        """Replace each node that creates state by a placeholder, among the outputs too.
 
         A fused update takes hundreds of them, so the arguments of a user are replaced all at once.
         """
@@ -465,6 +465,7 @@ class Capture:
             user.args, user.kwargs = torch.fx.map_arg(
                 (user.args, user.kwargs), lambda node: holders.get(node, node)
             )
+        outputs[:] = [holders.get(node, node) for node in outputs]
         for node in holders:
             self.recorder.graph.erase_node(node)
 

@@ -44,14 +44,14 @@ class StepGraph(Graph):
 
     def _new_engine(self, options: Config) -> Engine:
         step = self.build
-        refers_to = getattr(step, "refers_to", step)
+        refers_to, owner = getattr(step, "refers_to", step), getattr(step, "__self__", None)
         definition = _graph.GraphDefinition(
             self._argument_numbers.finding(self._cut.as_function()),
             modules=lambda: found_modules(refers_to),
             tensors=lambda: found_tensors(refers_to),
             optimizers=[],
             name=getattr(step, "__name__", None) or type(step).__name__,
-            owner=getattr(step, "__self__", None),
+            owner=owner if hasattr(owner, "__dict__") else None,  # reads of slots are observed
             steps_in_build=True,
             cut=self._cut,
             argument_numbers=self._argument_numbers,
@@ -143,8 +143,20 @@ class CompiledStep:
         if instance is None:
             return self
         bound = CompiledStep(MethodType(self.step, instance), self._options)
-        instance.__dict__[self.step.__name__] = bound
+        try:
+            instance.__dict__[self.step.__name__] = bound
+        except AttributeError:  # a class with slots
+            return self._with_object(instance, bound)
         return bound
+
+    def _with_object(self, instance: Any, bound: CompiledStep) -> CompiledStep:
+        """Keep the compiled step of an object without attributes of its own."""
+        key = ("self", id(instance))
+        kept = self._of_objects.setdefault(key, bound)
+        self._of_objects.move_to_end(key)
+        while len(self._of_objects) > _MOST_OBJECTS:
+            self._of_objects.popitem(last=False)
+        return kept
 
     def __reduce__(self) -> Any:
         if isinstance(self.step, MethodType):

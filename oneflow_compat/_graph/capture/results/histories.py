@@ -35,7 +35,8 @@ def refuse_open_histories(arguments: Iterable[Any], results: Iterable[Any], cons
         _refuse_changed_argument(tensor)
     ids = set(map(id, arguments))
     for tensor in filter(_is_fake, results):
-        if id(tensor) not in ids and tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None):
+        has_gradient = tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None)
+        if id(tensor) not in ids and (has_gradient or tensor.retains_grad):
             raise CaptureError(
                 "the step returns a tensor that it made, and that collects or has a gradient",
                 "Return tensor.detach(), and its gradient beside it.",
