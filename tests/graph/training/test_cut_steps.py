@@ -629,3 +629,227 @@ def test_inductor_cuts_and_branches(capsys):
         x, y = torch.randn(16, 8), torch.arange(16) % 3
         losses = [compiled(x, y)[0] for _ in range(12)]
         assert losses[-1] < losses[0] and not compiled.graph._engine.eager_calls.has_begun
+
+
+def has_a_nonlocal_variable_in_the_tail(w):
+    def step(x, y):
+        n = 1
+        w.update(w.loss(x, y))
+        text = f"{x.sum().item():.2f}"
+
+        def count():
+            nonlocal n
+            n += 1
+            return n
+
+        return text, count(), n
+
+    return step
+
+
+def unbinds_a_parameter(w):
+    def step(x, y, extra=None, error=3):
+        try:
+            extra = extra.sum()
+        except AttributeError as error:
+            w.kept["error"] = str(error)
+        w.update(w.loss(x, y))
+        del extra
+        print(f"{x.sum().item():.2f}")
+        try:
+            return extra, error  # noqa: F821 -- unbound on purpose
+        except UnboundLocalError as unbound:
+            return str(unbound)
+
+    return step
+
+
+def changes_its_keywords(w):
+    def step(x, y, **named):
+        named["n"] = len(x)
+        w.update(w.loss(x, y))
+        print(f"{x.sum().item():.2f}")
+        return sorted(named)
+
+    return step
+
+
+def keeps_an_alias_of_a_list(w):
+    w.kept.update(history=[], counts={"n": 0}, seen=set())
+
+    def step(x, y):
+        history, counts, seen = w.kept["history"], w.kept["counts"], w.kept["seen"]
+        loss = w.loss(x, y)
+        w.update(loss)
+        history.append(round(loss.item(), 3))
+        counts["n"] += 1
+        seen.add(len(history))
+        return history is w.kept["history"], counts is w.kept["counts"]
+
+    return step
+
+
+def keeps_a_row_that_it_stores(w):
+    w.kept["rows"] = []
+
+    def step(x, y):
+        row = {"n": len(w.kept["rows"])}
+        w.kept["rows"].append(row)
+        loss = w.loss(x, y)
+        w.update(loss)
+        row["loss"] = f"{loss.item():.3f}"
+        return row is w.kept["rows"][-1]
+
+    return step
+
+
+def keeps_a_gradient_of_a_layer(w):
+    def step(x, y):
+        out = w.model(x)
+        out.retain_grad()
+        w.update(F.cross_entropy(out, y))
+        print(f"{out.grad.sum().item():.4f}")
+
+    return step
+
+
+def returns_new_state_of_the_optimizer(w):
+    def step(x, y):
+        w.update(w.loss(x, y))
+        moment = w.optimizer.state[w.model[0].weight]["exp_avg"]
+        print(f"{moment.sum().item():.4f}")
+        return moment is w.optimizer.state[w.model[0].weight]["exp_avg"]
+
+    return step
+
+
+def calls_itself(w):
+    def step(x, y, depth=0):
+        loss = w.loss(x, y)
+        w.update(loss)
+        if depth < 1 and loss.item() < 1.2:
+            return step.compiled(x, y, depth + 1), depth
+        return f"{loss.item():.3f}", depth
+
+    step.compiled = step
+    return step
+
+
+@pytest.mark.filterwarnings("ignore:.*no program can hold this call")
+@pytest.mark.parametrize(
+    "make",
+    [
+        has_a_nonlocal_variable_in_the_tail, unbinds_a_parameter, changes_its_keywords, keeps_an_alias_of_a_list,
+        keeps_a_row_that_it_stores, keeps_a_gradient_of_a_layer, returns_new_state_of_the_optimizer, calls_itself,
+    ],
+)  # fmt: skip
+def test_what_crosses_the_cut_is_that_of_eager_mode(make, capsys):
+    assert_follows_eager(make, capsys)
+
+
+def test_a_step_that_calls_itself_compiled(capsys):
+    def make(w):
+        step = calls_itself(w)
+        step.compiled = flow.compile_step(step, backend="aten") if w.is_compiled else step
+        return step
+
+    results = []
+    for is_compiled in (False, True):
+        w = World()
+        w.is_compiled = is_compiled
+        run = make(w).compiled
+        generator = torch.Generator().manual_seed(1)
+        batches = [torch.randn(16, 8, generator=generator) for _ in range(8)]
+        results.append([repr(run(x, torch.arange(16) % 3)) for x in batches] + [repr(w)])
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("bounds", [(1.0, 2.0), (1.2, 1.3)])
+def test_a_mispredicted_first_run_keeps_the_state_of_the_optimizer(bounds):
+    def make(w):
+        p = w.p = torch.nn.Parameter(torch.ones(()))
+        w.adam = torch.optim.Adam([p], 0.1)
+
+        def step(x):
+            w.adam.zero_grad()
+            loss = (p * x).square()
+            if loss.item() > bounds[1]:
+                loss = loss * 3
+            elif loss.item() > bounds[0]:
+                loss = loss * 2
+            loss.backward()
+            w.adam.step()
+            return w.adam.state[p]["step"].item(), p.item()
+
+        return step
+
+    results = []
+    for compile_step in (lambda step: step, functools.partial(flow.compile_step, backend="aten")):
+        step = compile_step(make(World()))
+        results.append([step(torch.tensor(x)) for x in (2.0, 1.2, 0.1, 1.0, 1.2, 2.0, 0.1)])
+    assert results[0] == results[1]
+
+
+def test_a_run_that_fails_twice_keeps_the_state_of_the_optimizer():
+    def trained(compile_step):
+        p = torch.nn.Parameter(torch.ones(4))
+        adam = torch.optim.Adam([p], 0.1)
+
+        def step(index):
+            adam.zero_grad()
+            p[index].square().sum().backward()
+            adam.step()
+
+        run, seen = compile_step(step), []
+        for index in ([0, 9], [1], [1, 9], [1, 2], [1, 2]):
+            try:
+                run(torch.tensor(index))
+            except IndexError:
+                seen.append("IndexError")
+            seen.append([*p.tolist(), *(v.tolist() for v in adam.state[p].values())])
+        return seen
+
+    assert trained(functools.partial(flow.compile_step, backend="aten")) == trained(lambda step: step)
+
+
+def test_a_method_of_an_object_with_slots():
+    class Slotted:
+        __slots__ = ("lines", "world")
+
+        def __init__(self):
+            self.lines, self.world = [], World()
+
+        @flow.compile_step(backend="aten")
+        def step(self, x, y):
+            loss = self.world.loss(x, y)
+            self.world.update(loss)
+            self.lines.append(f"{loss.item():.4f}")
+
+    slotted, world = Slotted(), World()
+    x, y = torch.randn(16, 8), torch.arange(16) % 3
+    expected = []
+    for _ in range(4):
+        slotted.step(x, y)
+        loss = world.loss(x, y)
+        world.update(loss)
+        expected.append(f"{loss.item():.4f}")
+    assert slotted.lines == expected
+
+
+def test_a_step_reads_the_counter_of_its_optimizer():
+    def counts(compile_step):
+        p = torch.nn.Parameter(torch.ones(()))
+        adam = torch.optim.Adam([p], 0.1)
+
+        def step(x):
+            adam.zero_grad()
+            (p * x).square().backward()
+            adam.step()
+            return adam.state[p]["step"].item(), (adam.state[p]["step"] + 1).item()
+
+        run = compile_step(step)
+        return [run(torch.tensor(x)) for x in (2.0, 1.0, 0.5)]
+
+    assert counts(functools.partial(flow.compile_step, backend="aten", strict=True)) == counts(
+        lambda step: step
+    )

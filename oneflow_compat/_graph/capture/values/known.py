@@ -109,7 +109,12 @@ def constant_value(recorder: Any, node: Any) -> Any:
     if nodes is None:
         return None
     calls = (n for n in recorder.graph.nodes if n.op == "call_function")
-    if any(not nodes.isdisjoint(roots(written_args(call))) for call in calls):
+    writing = [call for call in calls if not nodes.isdisjoint(roots(written_args(call)))]
+    # what step() makes, as a counter of zero, is state that a run finds
+    if getattr(recorder, "phase", "update") != "update":
+        if any(n.meta.get("phase") == "update" for n in (*nodes, *writing)):
+            return None
+    if writing:
         return _replayed(recorder, node)
     values = {}
     with _disable_current_modes(), torch.no_grad():
@@ -224,7 +229,8 @@ class KnownValues:
 
         Raise CaptureError if a program cannot have the scalar.
         """
-        if "_value" in tensor.__dict__ and self.phase != "update":
+        is_constant = "_value" in tensor.__dict__ and not _is_of_update(tensor)
+        if is_constant and self.phase != "update":
             return tensor._value.item()
         # C++ takes a learning rate as a scalar
         if "_value" in tensor.__dict__ and self.scalar_of is not None:
@@ -291,6 +297,12 @@ class KnownValues:
         if type(a) is float:
             return self.marker_values.get(a, a)
         return a._value if isinstance(a, RecordedTensor) else a
+
+
+def _is_of_update(tensor: Any) -> bool:
+    """Whether step() of an optimizer made or read a tensor, as a step counter: each run has another value."""
+    node = getattr(tensor, "_of_node", None)
+    return node is not None and (node.op == "placeholder" or node.meta.get("phase") == "update")
 
 
 def _flat(args: Any) -> Any:
