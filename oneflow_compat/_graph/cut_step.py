@@ -27,6 +27,7 @@ import copy
 import functools
 import inspect
 import linecache
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -284,7 +285,10 @@ class _Body:
         inner = _code_in(_code_in(outer))
         cells = dict(zip(code.co_freevars, function.__closure__ or ()))
         closure = tuple(cells[name] for name in inner.co_freevars)
+        if sys.version_info >= (3, 11):
+            inner = inner.replace(co_qualname=code.co_qualname)
         made = types.FunctionType(inner, function.__globals__, function.__name__, None, closure)
+        made.__qualname__ = function.__qualname__  # errors name it
         made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         return made
 

@@ -689,6 +689,20 @@ def keeps_an_alias_of_a_list(w):
     return step
 
 
+def keeps_elements_of_others(w):
+    w.kept.update(rows=[{"n": 0}], pair=({"n": 0}, 1), total=[0])
+
+    def step(x, y):
+        first, of_pair = next(iter(w.kept["rows"])), w.kept["pair"][0]
+        w.kept["total"] += [len(x)]
+        loss = w.loss(x, y)
+        w.update(loss)
+        first["n"], of_pair["n"] = f"{loss.item():.3f}", np.mean([loss.item(), 1.0])
+        return len(w.kept["total"])
+
+    return step
+
+
 def keeps_a_row_that_it_stores(w):
     w.kept["rows"] = []
 
@@ -740,6 +754,7 @@ def calls_itself(w):
     "make",
     [
         has_a_nonlocal_variable_in_the_tail, unbinds_a_parameter, changes_its_keywords, keeps_an_alias_of_a_list,
+        keeps_elements_of_others,
         keeps_a_row_that_it_stores, keeps_a_gradient_of_a_layer, returns_new_state_of_the_optimizer, calls_itself,
     ],
 )  # fmt: skip
@@ -853,3 +868,15 @@ def test_a_step_reads_the_counter_of_its_optimizer():
     assert counts(functools.partial(flow.compile_step, backend="aten", strict=True)) == counts(
         lambda step: step
     )
+
+
+def test_a_number_that_numpy_gets_is_a_number():
+    layer = torch.nn.Linear(4, 1)
+
+    def step(x):
+        loss = layer(x).square().mean().item()
+        return np.mean([loss, 1.0]), np.float64(loss), np.array([loss]).dtype
+
+    compiled = flow.compile_step(step, backend="aten")
+    x = torch.ones(2, 4)
+    assert [(type(v), v) for v in compiled(x)] == [(type(v), v) for v in step(x)]

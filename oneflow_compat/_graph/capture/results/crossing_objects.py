@@ -20,6 +20,7 @@ import torch
 
 from ...errors import CaptureError
 from ...observe import sources
+from ...observe.hooks.writes import Write
 
 if TYPE_CHECKING:
     from ...observe.hooks.reads import Reads
@@ -43,28 +44,23 @@ def refuse_shared_objects(
 
     `made` are the ids of what build() made, or what stands for the containers among the `arguments`.
     """
-    arguments = {id(value) for value in _objects(list(arguments), made)}
+    given = {id(value) for value in _objects(list(arguments), made)}
     crossing = {id(value): value for value in _objects(list(variables.values()), made)}
-    outside = [
-        value
-        for key, value in crossing.items()
-        if isinstance(value, _CONTAINERS) and (key in arguments or _was_there(value, made, reads))
-    ]
-    inside = {*crossing, *(id(vars(v)) for v in crossing.values() if hasattr(v, "__dict__"))}
-    for write in reads.writes:
-        if id(write.owner) not in made | inside:
-            values = sources.contents(write.owner) if write.key is None else (write.current(),)
-            outside += [value for value in _objects(list(values), made) if id(value) in crossing]
-    if outside:
-        raise CaptureError(
-            f"a {type(outside[0]).__name__} that lies in an object outside crosses the cut of the step",
-            "Read it behind the first line that needs a value.",
-        )
+    inside = {id(variables), id(crossing), *crossing, *made, *map(id, vars(reads).values())}
+    inside |= {id(vars(value)) for value in crossing.values() if hasattr(value, "__dict__")}
+    for key in crossing:
+        value = crossing[key]  # items() would hold it in a tuple
+        was_there = key in given or gc.is_tracked(value) and key not in made
+        if was_there or any(_is_outside(holder, inside) for holder in gc.get_referrers(value)):
+            raise CaptureError(
+                f"a {type(value).__name__} that lies in an object outside crosses the cut of the step",
+                "Read it behind the first line that needs a value.",
+            )
 
 
-def _was_there(container: Any, made: set[int], reads: Reads) -> bool:
-    """Whether a container was there before build(). The collector, and so `made`, has no dict of numbers."""
-    return id(container) not in made if gc.is_tracked(container) else id(container) in reads.values_outside
+def _is_outside(holder: Any, inside: set[int]) -> bool:
+    """Whether a holder of an object is no variable, no object that build() made, and no note of a capture."""
+    return id(holder) not in inside and not isinstance(holder, (types.FrameType, sources.Guard, Write))
 
 
 def _objects(pending: list[Any], made: set[int]) -> Iterator[Any]:
@@ -76,8 +72,10 @@ def _objects(pending: list[Any], made: set[int]) -> Iterator[Any]:
             continue
         seen.add(id(value))
         if isinstance(value, tuple):
+            if any(isinstance(element, _CONTAINERS) for element in value):
+                yield value
             pending += value
-        elif isinstance(value, _CONTAINERS) or id(value) in made and hasattr(value, "__dict__"):
+        elif isinstance(value, _CONTAINERS) or id(value) in made:
             yield value
             pending += [*value.keys(), *value.values()] if isinstance(value, dict) else []
             pending += value if isinstance(value, (list, deque, set)) else []

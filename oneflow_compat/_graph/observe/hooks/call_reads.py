@@ -29,7 +29,7 @@ from ..instrumentation.policy import (
 )
 from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
-from .size_types import fix_size_whose_type_decides
+from .size_types import fix_size_whose_type_decides, need_numbers_of_numpy
 from .tensor_reads import TensorReads
 from .unfollowed import (
     GENERATOR,
@@ -98,6 +98,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if id(function) in _QUIET_IDS or function is builtins.isinstance:  # a capture replaces it
             return self.quiet_call(function, arguments, site)
+        need_numbers_of_numpy(function, arguments)
         cls, owner = type(function), None
         if cls is types.MethodType:
             owner, function = function.__self__, function.__func__

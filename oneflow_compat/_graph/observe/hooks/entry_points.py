@@ -9,6 +9,7 @@ import collections
 import sys
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -91,12 +92,15 @@ def _truth(value: Any, site: Any) -> None:
     (_elements if type(value) in _CONTAINERS else _contents)(value, site)
 
 
+_CHANGED_IN_PLACE = (list, dict, set, collections.deque, bytearray, np.ndarray)
 _CONTAINERS = frozenset([list, tuple, dict, set, frozenset, collections.deque])  # true if they have elements
 
 
 def _operands(left: Any, right: Any, site: Any) -> None:
     _contents(left, site)
     _contents(right, site)
+    if is_a(left, _CHANGED_IN_PLACE) and _active():  # perhaps by +=
+        current.reads.before_write(left, site)
 
 
 def _counted(operand: Any, site: Any) -> None:

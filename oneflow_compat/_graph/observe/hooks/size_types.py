@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...errors import CaptureError
@@ -52,6 +53,17 @@ def need_number_itself(number: Any, site: Any) -> None:
     live = live_number(number)
     if live is not None and not site.code.co_filename.startswith(_TORCH):
         live.numbers.need(live)
+
+
+def need_numbers_of_numpy(function: Any, arguments: Sequence[Any]) -> None:
+    """Ask the numbers of the program for their values that NumPy gets: it would make an array of objects."""
+    module = getattr(function, "__module__", None)
+    if type(function) is np.ufunc or type(module) is str and module.partition(".")[0] == "numpy":
+        nested = (v for a in arguments if type(a) in (list, tuple) for v in a)
+        for value in (*arguments, *nested):
+            live = live_number(value)
+            if live is not None:
+                live.numbers.need(live)
 
 
 def _decides(function: Callable[..., Any], size: Any, rest: Any) -> bool:
