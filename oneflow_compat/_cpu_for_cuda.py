@@ -22,6 +22,7 @@ from . import _env
 
 _NAME = "ONEFLOW_CPU_FOR_CUDA"
 _CPU = torch.device("cpu")
+_GENERATOR = torch.Generator  # before install() replaces it
 
 
 def is_on() -> bool:
@@ -93,7 +94,7 @@ class _Stream:
 
 class _KindOfGenerator(type(torch.Generator)):  # type: ignore[misc]
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, torch._C.Generator)
+        return isinstance(value, _GENERATOR)
 
 
 class _Generator(torch.Generator, metaclass=_KindOfGenerator):
