@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import RaisedInBuild, TooManyBranches
+from .errors import RaisedInBuild, TooManyBranches, first_line
 from .explanations import of_cut
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class CutStep:
         self._refused: set[int] = set()  # statements before which a cut was taken back
         self.location: CodeLocation | None = None  # of that statement
         self._facts: tuple[Any, ...] = ()
+        self._cause = ""  # the error that led to the cut
+        self._reasons: dict[str, str] = {}  # error -> why calls run in eager mode
 
     @functools.cached_property
     def _body(self) -> _Body | None:
@@ -93,16 +95,24 @@ class CutStep:
         if isinstance(error, (RaisedInBuild, TooManyBranches)):
             return None
         if self._cut_before(error, behind_update=not branches_on_floats):
+            self._cause = str(error)
             return Adapted(of_cut(error, self.location), branches_on_floats, is_tried_again=True)
         if branches_on_floats and not self.is_cut:
             return None
+        if self.is_cut:
+            reason = f"{self._cause}\n  It cannot run behind the program: {first_line(error)}"
+            self._reasons.update(dict.fromkeys([self._cause, str(error)], reason))
         self.join()
         return Adapted(None, branches_on_floats=True, is_tried_again=not branches_on_floats)
+
+    def reason_of(self, error: CaptureError) -> str:
+        """Return why a call runs in eager mode, given the error of its capture."""
+        return self._reasons.get(str(error), str(error))
 
     def _cut_before(self, error: CaptureError, behind_update: bool) -> bool:
         """Cut before the statement that raised an error. Return False if that is not possible.
 
-        `behind_update`: only if the tail calls no backward() and no step() of an optimizer itself.
+        `behind_update`: only if the tail calls no backward() and no step() itself.
         """
         body = self._body
         line = body.line_in(error) if body is not None else None
@@ -112,7 +122,8 @@ class CutStep:
         if self._index is not None and index >= self._index:
             return False
         mark = f"{_MARK}{len(self._tails)}"
-        functions = None if behind_update and body.updates_from(index) else body.cut(index, mark)
+        is_early = behind_update and body.updates_from(index) or body.is_before_backward(index)
+        functions = None if is_early else body.cut(index, mark)
         if functions is None:
             return False
         head, tail = functions
@@ -207,8 +218,12 @@ class _Body:
 
     def updates_from(self, index: int) -> bool:
         """Whether the statements from this one on call backward() or step() themselves."""
-        nodes = (node for statement in self.definition.body[index:] for node in ast.walk(statement))
-        return any(isinstance(node, ast.Attribute) and node.attr in _UPDATES for node in nodes)
+        return not _UPDATES.isdisjoint(_attributes(self.definition.body[index:]))
+
+    def is_before_backward(self, index: int) -> bool:
+        """Whether backward() is called from this statement on, and not before."""
+        body = self.definition.body
+        return "backward" in _attributes(body[index:]) and "backward" not in _attributes(body[:index])
 
     def location_of(self, index: int) -> CodeLocation:
         code = self.function.__code__
@@ -385,6 +400,11 @@ def _is_shared(nodes: list[ast.AST], names: set[str]) -> bool:
     return any(
         isinstance(node, ast.Nonlocal) or isinstance(node, ast.Name) and node.id in names for node in inner
     )
+
+
+def _attributes(statements: list[ast.stmt]) -> set[str]:
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 def _names(tree: ast.AST) -> set[str]:

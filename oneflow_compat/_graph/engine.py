@@ -6,7 +6,7 @@ import gc
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,7 @@ class Engine:
         self._log = RecaptureLog(self.name)
         self.eager_calls = EagerCalls(definition, self.config, self.assumptions)
         # call(args, kwargs) is what a call of the engine does
+        self.call: Callable[[tuple[Any, ...], dict[str, Any]], Any]
         self.call = self._called if definition.cut is None else self._of_step
 
     # -- public -----------------------------------------------------------------
@@ -129,7 +130,8 @@ class Engine:
             if isinstance(error, RaisedInBuild):
                 raised = str(error)
             elif not is_tried_again:
-                eager.note_refusal(str(error))
+                cut = self.definition.cut
+                eager.note_refusal(str(error) if cut is None else cut.reason_of(error))
         if is_tried_again:
             return self._called(args, kwargs)
         if not raised:

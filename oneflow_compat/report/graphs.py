@@ -72,7 +72,7 @@ class GraphRecorder:
 
     def __init__(self) -> None:
         self._records: dict[int, GraphRecord] = {}  # by the id of the engine, which the record keeps alive
-        self._by_eager_calls: dict[int, GraphRecord] = {}
+        self._by_assumptions: dict[int, GraphRecord] = {}
 
     @property
     def records(self) -> list[GraphRecord]:
@@ -84,7 +84,6 @@ class GraphRecorder:
         """Count calls of graphs inside the block. Engines that exist already are left out."""
         originals: dict[tuple[type, str], Callable[..., Any]] = {
             (Engine, "__init__"): self._made,
-            (Engine, "__call__"): self._called,
             (Engine, "_make_entry"): self._captured,
             (EagerCalls, "__call__"): self._called_eagerly,
         }
@@ -106,17 +105,17 @@ class GraphRecorder:
     def _made(self, function: Callable[..., Any], engine: Engine, *args: Any, **kwargs: Any) -> Any:
         result = function(engine, *args, **kwargs)
         record = GraphRecord(engine, user_location())
-        self._records[id(engine)] = self._by_eager_calls[id(engine.eager_calls)] = record
+        self._records[id(engine)] = self._by_assumptions[id(engine.assumptions)] = record
+        engine.call = functools.partial(self._called, record, engine.call)
         return result
 
-    def _called(self, function: Callable[..., Any], engine: Engine, *args: Any, **kwargs: Any) -> Any:
-        record = self._records.get(id(engine))
-        if record is None:
-            return function(engine, *args, **kwargs)
+    def _called(
+        self, record: GraphRecord, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         record.calls += 1
         eager_before = record.eager_calls
         try:
-            return function(engine, *args, **kwargs)
+            return call(args, kwargs)
         except BaseException:
             record.failed_calls += record.eager_calls == eager_before
             raise
@@ -134,7 +133,7 @@ class GraphRecorder:
     def _called_eagerly(
         self, function: Callable[..., Any], eager: EagerCalls, *args: Any, **kwargs: Any
     ) -> Any:
-        record = self._by_eager_calls.get(id(eager))
+        record = self._by_assumptions.get(id(eager.assumptions))
         if record is not None:
             record.eager_calls += 1
         return function(eager, *args, **kwargs)

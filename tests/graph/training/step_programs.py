@@ -619,16 +619,14 @@ def model_elsewhere_cleared():
     return StepProgram(step, rows, [model, Holder.model], [optimizer])
 
 
+CUT = [epoch_of_schedule_after_its_step, metric_of_plateau, optimizer_made_in_step]
 IN_EAGER_MODE = [
-    epoch_of_schedule_after_its_step,
     rate_set_in_step,
     rate_read_and_set,
     state_dropped,
     model_elsewhere_cleared,
     lbfgs,
     forward_only,
-    metric_of_plateau,
     scaler_left_open,
-    optimizer_made_in_step,
     gradient_of_argument,
 ]

@@ -69,6 +69,15 @@ def test_a_step_in_a_program_is_bit_for_bit_eager(make):
 
 
 @pytest.mark.eager_calls
+@pytest.mark.parametrize("make", programs.CUT, ids=lambda make: make.__name__)
+def test_last_lines_that_no_program_holds_run_behind_it(make):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*no program can hold")
+        step = compare(make, backend="aten")
+    assert "run in Python after each run of the program" in step.graph.explain()
+
+
+@pytest.mark.eager_calls
 @pytest.mark.parametrize("make", programs.IN_EAGER_MODE, ids=lambda make: make.__name__)
 def test_a_step_that_no_program_holds_runs_in_eager_mode(make):
     with pytest.warns(UserWarning, match="no program can hold this call") as caught:
@@ -335,7 +344,7 @@ def test_a_number_that_changes_in_each_call_ends_in_eager_mode():
 
     def step(x, scale):
         captures.append(isinstance((x * 1), FakeTensor))
-        loss = (weight * x * scale).sum()
+        loss = (weight * x * float(str(scale))).sum()  # a text needs the number itself
         weight.grad = None
         loss.backward()
         with torch.no_grad():
