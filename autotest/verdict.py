@@ -171,6 +171,9 @@ def _verdict_by_ulp(
     if number_bytes == 8:
         exact = x  # there is no wider dtype
     ulp = ulp_of(exact, unit)
+    if number_bytes == 8:
+        # Vectorized kernels flush denormal numbers to zero. Units of them would overflow, too.
+        ulp = ulp.clamp(min=torch.finfo(unit).tiny)
     # Overflow is a matter of the dtype: the float64 value says nothing of it.
     is_in_range = torch.isfinite(y) & torch.isfinite(exact) & (exact.abs() < torch.finfo(unit).max)
     judged = is_in_range & torch.isfinite(x)
@@ -185,7 +188,7 @@ def _verdict_by_ulp(
     cancels = judged & ~is_noise & (carried > QUIET)
     noise = carried.where(cancels, 0.0) * (of_reference / carried).where(cancels, 0.0).max()
     allowed = torch.stack([worst.expand_as(carried), carried - 0.5, of_reference, noise, floor]).amax(0)
-    always = always_allowed(exact, y, unit, float(FLOOR[level][number_bytes]))
+    always = always_allowed(exact.abs() * torch.finfo(unit).eps / ulp, FLOOR[level][number_bytes])
     allowed = torch.maximum(allowed * FACTOR[level][number_bytes], always)
     beyond = of_candidate > allowed
     if level == OTHER_IMPLEMENTATION:
@@ -198,20 +201,13 @@ def _verdict_by_ulp(
     return Verdict(differs, *tolerance(unit), of_reference, of_candidate, allowed, unit, is_inside)
 
 
-def always_allowed(exact: torch.Tensor, y: torch.Tensor, unit: torch.dtype, floor: float) -> torch.Tensor:
+def always_allowed(size: torch.Tensor, floor: float) -> torch.Tensor:
     """Return the ULP that each element of the candidate may be away from the float64 value.
 
-    The last rounding makes half a unit. The rest of the floor is the error of an intermediate result,
-    relative to its size: for 1.9 it makes 1.9 times as many units as for 1.0.
+    size: the value as a multiple of a power of two, 1 to 2. The last rounding makes half a unit. The rest of
+    the floor is the error of an intermediate result, relative to its size.
     """
-    import torch
-
-    info, ulp = torch.finfo(unit), ulp_of(exact, unit)
-    allowed = 0.5 + (floor - 0.5) * (exact.abs() * info.eps / ulp).clamp(min=1.0)
-    if bytes_of_number(unit) < 8:
-        return allowed
-    # The reference is the float64 value. Vectorized kernels flush denormal numbers to zero.
-    return allowed.where((exact.abs() >= info.tiny) | (y.abs() >= info.tiny), 1 / info.eps)
+    return 0.5 + (floor - 0.5) * size.clamp(min=1.0)
 
 
 def ulp_of(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -182,6 +182,13 @@ def test_a_denormal_number_may_be_flushed_to_zero_in_float64():
     assert judge(exact, candidate, options, standard).differs.tolist() == [False, True]
 
 
+def test_a_zero_of_float64_may_be_as_far_away_as_its_terms_carry():
+    options, exact = SimpleNamespace(rtol=None, atol=None), torch.zeros(1, dtype=torch.float64)
+    standard = Standard(SAME_KERNELS, lambda: (exact, *(exact + 1e-15,) * 4))
+    assert not judge(exact, exact + 9e-16, options, standard).differs.any()
+    assert judge(exact, exact + 1e-12, options, standard).differs.all()
+
+
 def test_an_intermediate_result_in_float64_may_be_as_far_away_as_a_result():
     """The reference is the float64 value, so it shows no error of its own."""
     options, exact = SimpleNamespace(rtol=None, atol=None), torch.ones(1, dtype=torch.float64)
