@@ -19,7 +19,7 @@ from .backward import on_device
 from .case import Case, DualObject, Step
 from .pair import tensors_of
 from .replay import NotReplayable, Replay
-from .verdict import FACTOR, SAME_KERNELS, Truth, bytes_of_number, narrowest
+from .verdict import Truth, narrowest
 
 if TYPE_CHECKING:
     import torch
@@ -149,8 +149,7 @@ class WideReplay(Replay):
 
         if not index or self.narrowest is None:
             return contextlib.nullcontext()
-        factor = FACTOR[SAME_KERNELS][bytes_of_number(self.narrowest)]
-        return RoundedSums(torch.finfo(self.narrowest).eps, factor, index - 1)
+        return RoundedSums(torch.finfo(self.narrowest).eps, index - 1)
 
     def value_of(self, dual: DualObject) -> Any:
         return self.value(self.env, self.modules, dual)

@@ -221,14 +221,14 @@ def test_a_perturbed_sum_moves_by_half_a_unit_of_its_terms():
     x = torch.tensor([1000.0, -1000.0, 1.0], dtype=torch.float64)
     moves = set()
     for run in range(4):
-        with RoundedSums(2**-23, 4, run):
+        with RoundedSums(2**-23, run):
             moves.add(x.sum().item() - 1)
     assert moves == {2001 * 2**-24, -2001 * 2**-24}
 
 
 def test_a_sum_whose_terms_do_not_cancel_moves_with_their_number():
     x = torch.ones(400, dtype=torch.float64)
-    with RoundedSums(2**-23, 4, 0):
+    with RoundedSums(2**-23, 0):
         assert abs(x.sum().item() - 400) == pytest.approx(400 * (20 / 4) * 2**-24)
 
 
@@ -236,7 +236,7 @@ def test_the_moves_of_two_sums_do_not_cancel_in_every_run():
     x = torch.ones(100, dtype=torch.float64)
     differences = []
     for run in range(4):
-        with RoundedSums(2**-23, 4, run):
+        with RoundedSums(2**-23, run):
             differences.append((x.sum() - x.sum()).abs().item())
     assert max(differences) == pytest.approx(250 * 2**-23) and min(differences) == 0
 
@@ -250,7 +250,7 @@ def test_the_sums_inside_a_kernel_move():
         return norm.weight.grad
 
     exact = gradient_of_weight()
-    with RoundedSums(2**-23, 4, 0):
+    with RoundedSums(2**-23, 0):
         assert (gradient_of_weight() - exact).abs().min() > 10 * 2**-24
 
 
