@@ -2,11 +2,13 @@
 
 The oracle runs only if two results differ in a bit. Casts to a narrower dtype round as they do in the case,
 so the oracle starts where the kernels start. Four further runs move each input by half a unit in its last
-place. Their distance shows how much of an error the program itself makes of a rounded input.
+place, and each sum by half a unit of its terms. Their distance shows how much of an error the program itself
+makes of a rounded input, and of another order of summation.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -36,10 +38,21 @@ class Oracle:
     def runs(self) -> list[WideReplay] | None:
         if self.case.options.rtol is not None or self.case.options.atol is not None:
             return None  # the test says how far apart the sides may be
+        return self._forward(rounds_sums=True) or self._forward(rounds_sums=False)
+
+    @functools.cached_property
+    def runs_with_gradients(self) -> list[WideReplay] | None:
+        if self.runs is None or self._backward(self.runs):
+            return self.runs
+        runs = self._forward(rounds_sums=False)
+        return runs if runs is not None and self._backward(runs) else None
+
+    def _forward(self, rounds_sums: bool) -> list[WideReplay] | None:
+        """Return the runs after their forward pass, or None if one raises."""
         pair = self.case.pair
         state = pair.random_state()
         try:
-            replays = [WideReplay(self.case, index) for index in range(1 + PERTURBED_RUNS)]
+            replays = [WideReplay(self.case, index, rounds_sums) for index in range(1 + PERTURBED_RUNS)]
             for replay in replays:
                 replay.forward()
         except Exception:  # a dtype, an operator or an effect that has no float64 form
@@ -48,14 +61,14 @@ class Oracle:
             pair.rewind(state)
         return replays
 
-    @functools.cached_property
-    def runs_with_gradients(self) -> list[WideReplay] | None:
-        for replay in self.runs or ():
-            try:
+    def _backward(self, runs: list[WideReplay]) -> bool:
+        """Run backward in each run, and return whether none raises."""
+        try:
+            for replay in runs:
                 replay.run_backward()
-            except Exception:
-                return None
-        return self.runs
+        except Exception:
+            return False
+        return True
 
     # ------------------------------------------------------------------ one value
     def result(self, dual: DualObject) -> Truth:
@@ -86,14 +99,16 @@ class WideReplay(Replay):
     """The steps of a case on the reference, each tensor in float64.
 
     index: 0 for the recorded inputs, otherwise the seed that moves them by half a unit in the last place.
+    rounds_sums: such a run also moves sums.
     """
 
-    def __init__(self, case: Case, index: int, side: str = "_ref") -> None:
+    def __init__(self, case: Case, index: int, rounds_sums: bool = False, side: str = "_ref") -> None:
         super().__init__(case, side)
         if any(step.random is not None and not self.makes_module(step) for step in case.steps):
             raise NotReplayable("random numbers of another dtype are other numbers")
         self.rng = np.random.default_rng(index) if index else None
         self.narrowest = narrowest_of(case, with_inputs=False)
+        self.rounding = self._rounding(index) if rounds_sums else contextlib.nullcontext()
         self.modules = self.fresh_modules()
         self.env: dict[int, Any] = {}
         self.is_cast = False  # a cast rounds to the dtype that it names; other dtypes become float64
@@ -106,7 +121,8 @@ class WideReplay(Replay):
         self.env = {s.number: self._wide_input(s) for s in self.inputs}
         for key, dual in self.made.items():
             self.env[dual._step.number] = self.modules[key]
-        self.run_steps(self.env, self.value_of)
+        with self.rounding:
+            self.run_steps(self.env, self.value_of)
 
     def run_backward(self) -> None:
         import torch
@@ -121,9 +137,19 @@ class WideReplay(Replay):
             return
         if len(outputs) != len(self.case.output_gradients):
             raise NotReplayable("other outputs require a gradient")
-        torch.autograd.backward(
-            outputs, [on_device(g, t) for g, t in zip(self.case.output_gradients, outputs)]
-        )
+        gradients = [on_device(g, t) for g, t in zip(self.case.output_gradients, outputs)]
+        with self.rounding:
+            torch.autograd.backward(outputs, gradients)
+
+    def _rounding(self, index: int) -> contextlib.AbstractContextManager[Any]:
+        """Return the context in which the sums of a perturbed run are moved."""
+        import torch
+
+        from .rounded_sums import RoundedSums  # imports torch, which this package does when a test runs
+
+        if not index or self.narrowest is None:
+            return contextlib.nullcontext()
+        return RoundedSums(torch.finfo(self.narrowest).eps, index - 1)
 
     def value_of(self, dual: DualObject) -> Any:
         return self.value(self.env, self.modules, dual)

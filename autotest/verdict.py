@@ -2,7 +2,8 @@
 
 A distance from the float64 value is counted in ULP, units in the last place of that value in the narrowest
 dtype on the way to the result. The candidate may be `FLOOR` ULP away, or `FACTOR` times as far as the
-reference, or `FACTOR` times as far as the program carries half a unit of its inputs.
+reference, or `FACTOR` times as far as the program carries half a unit of its inputs and of the terms of its
+sums.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ SAME_KERNELS, OTHER_IMPLEMENTATION = "same kernels", "other implementation"
 LEVELS = (SAME_KERNELS, OTHER_IMPLEMENTATION)
 # Elements whose inputs carry more than QUIET ULP say nothing of the reference's own accuracy.
 QUIET = 8
-# A kernel for half types computes in float32 and rounds once. Another order of summation moves that rounding.
-FACTOR = {
-    SAME_KERNELS: {2: 2, 4: 4, 8: 4},
-    OTHER_IMPLEMENTATION: {2: 16, 4: 16, 8: 16},
-}  # by bytes of a number
+# By bytes of a number. A kernel for half types computes in float32 and rounds once. Another order of
+# summation moves that rounding.
 FLOOR = {SAME_KERNELS: {2: 1, 4: 2, 8: 8}, OTHER_IMPLEMENTATION: {2: 16, 4: 16, 8: 32}}
+# An intermediate result may be FLOOR units away. The perturbed runs carry half a unit.
+FACTOR = {
+    SAME_KERNELS: {size: 2 * units for size, units in FLOOR[SAME_KERNELS].items()},
+    OTHER_IMPLEMENTATION: {2: 16, 4: 16, 8: 16},
+}
 
 
 # (the float64 value, then the perturbed ones), or None if the program cannot run again
@@ -38,6 +41,11 @@ def narrowest(dtypes: list[torch.dtype]) -> torch.dtype | None:
 
     inexact = [d for d in dtypes if d.is_floating_point or d.is_complex]
     return max(inexact, key=lambda d: torch.finfo(d).eps, default=None)
+
+
+def bytes_of_number(dtype: torch.dtype) -> int:
+    """Return the bytes of a real number, or of the real part of a complex one."""
+    return dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
 
 
 def no_dtype() -> torch.dtype | None:
@@ -159,10 +167,13 @@ def _verdict_by_ulp(
     import torch
 
     exact, *moved = truth
-    number_bytes = unit.itemsize // 2 if unit.is_complex else unit.itemsize
+    number_bytes = bytes_of_number(unit)
     if number_bytes == 8:
         exact = x  # there is no wider dtype
     ulp = ulp_of(exact, unit)
+    if number_bytes == 8:
+        # Vectorized kernels flush denormal numbers to zero. Units of them would overflow, too.
+        ulp = ulp.clamp(min=torch.finfo(unit).tiny)
     # Overflow is a matter of the dtype: the float64 value says nothing of it.
     is_in_range = torch.isfinite(y) & torch.isfinite(exact) & (exact.abs() < torch.finfo(unit).max)
     judged = is_in_range & torch.isfinite(x)
@@ -176,8 +187,9 @@ def _verdict_by_ulp(
     # Elements that cancel have noise of about one size beside what their inputs carry.
     cancels = judged & ~is_noise & (carried > QUIET)
     noise = carried.where(cancels, 0.0) * (of_reference / carried).where(cancels, 0.0).max()
-    allowed = torch.stack([worst.expand_as(carried), carried - 1, of_reference, noise, floor]).amax(0)
-    allowed = (allowed * FACTOR[level][number_bytes]).clamp(min=float(FLOOR[level][number_bytes]))
+    allowed = torch.stack([worst.expand_as(carried), carried - 0.5, of_reference, noise, floor]).amax(0)
+    always = always_allowed(exact.abs() * torch.finfo(unit).eps / ulp, FLOOR[level][number_bytes])
+    allowed = torch.maximum(allowed * FACTOR[level][number_bytes], always)
     beyond = of_candidate > allowed
     if level == OTHER_IMPLEMENTATION:
         beyond &= outside
@@ -187,6 +199,15 @@ def _verdict_by_ulp(
     differs = torch.where(judged, beyond, outside)
     is_inside = not bool((differs & outside).any())
     return Verdict(differs, *tolerance(unit), of_reference, of_candidate, allowed, unit, is_inside)
+
+
+def always_allowed(size: torch.Tensor, floor: float) -> torch.Tensor:
+    """Return the ULP that each element of the candidate may be away from the float64 value.
+
+    size: the value as a multiple of a power of two, 1 to 2. The last rounding makes half a unit. The rest of
+    the floor is the error of an intermediate result, relative to its size.
+    """
+    return 0.5 + (floor - 0.5) * size.clamp(min=1.0)
 
 
 def ulp_of(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -7,6 +7,7 @@ import torch
 from planted import failure, graph_class, harness, passes
 
 import oneflow_autotest
+from oneflow_autotest.rounded_sums import RoundedSums
 from oneflow_autotest.verdict import OTHER_IMPLEMENTATION, SAME_KERNELS, Standard, judge, ulp_of
 
 
@@ -163,6 +164,94 @@ def test_elements_below_the_noise_of_the_reference_are_noise():
         True,
         False,
     ]
+
+
+def test_a_kernel_of_a_half_type_may_round_an_intermediate_result():
+    """Outside of its vectorized loop, torch's rsqrt rounds the square root to bfloat16 before it divides."""
+    options, x = SimpleNamespace(rtol=None, atol=None), torch.linspace(0.1, 3, 4096).to(torch.bfloat16)
+    standard = Standard(SAME_KERNELS, lambda: (x.double().rsqrt(),) * 5)
+    twice_rounded = 1 / x.sqrt()
+    assert not judge(x.rsqrt(), twice_rounded, options, standard).differs.any()
+    assert judge(x.rsqrt(), x.rsqrt() * (1 + 2**-6), options, standard).differs.all()
+
+
+def test_a_denormal_number_may_be_flushed_to_zero_in_float64():
+    options, exact = SimpleNamespace(rtol=None, atol=None), torch.tensor([0.0, 0.0], dtype=torch.float64)
+    standard = Standard(SAME_KERNELS, lambda: (exact,) * 5)
+    candidate = torch.tensor([1e-320, 1e-300], dtype=torch.float64)
+    assert judge(exact, candidate, options, standard).differs.tolist() == [False, True]
+
+
+def test_a_zero_of_float64_may_be_as_far_away_as_its_terms_carry():
+    options, exact = SimpleNamespace(rtol=None, atol=None), torch.zeros(1, dtype=torch.float64)
+    standard = Standard(SAME_KERNELS, lambda: (exact, *(exact + 1e-15,) * 4))
+    assert not judge(exact, exact + 9e-16, options, standard).differs.any()
+    assert judge(exact, exact + 1e-12, options, standard).differs.all()
+
+
+def test_an_intermediate_result_in_float64_may_be_as_far_away_as_a_result():
+    """The reference is the float64 value, so it shows no error of its own."""
+    options, exact = SimpleNamespace(rtol=None, atol=None), torch.ones(1, dtype=torch.float64)
+    moved = exact + 3 * 2**-52
+    standard = Standard(SAME_KERNELS, lambda: (exact, moved, moved, moved, moved))
+    assert not judge(exact, exact + 40 * 2**-52, options, standard).differs.any()
+    assert judge(exact, exact + 41 * 2**-52, options, standard).differs.all()
+
+
+@pytest.mark.parametrize("module", ["LayerNorm", "BatchNorm1d"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_sums_in_another_order_pass_although_their_terms_cancel(module, dtype):
+    """A gradient is a small difference of sums, and the sums of two kernels differ by their rounding."""
+    norm = getattr(torch.nn, module)
+    api = harness(**{f"nn__{module}": type(module, (norm,), {"forward": with_rows_reversed(norm)})})
+
+    def program(api):
+        x = api.random_tensor(2, dim0=266, dim1=6, low=-2, high=2, dtype=dtype)
+        return getattr(api.torch.nn, module)(6).to(dtype)(x)
+
+    passes(api, program, check_graph=False, n=20)
+
+
+def with_rows_reversed(norm):
+    """Return a forward that runs the kernels on the rows in reverse order."""
+    return lambda self, x: norm.forward(self, x.flip(0)).flip(0)
+
+
+def test_a_perturbed_sum_moves_by_half_a_unit_of_its_terms():
+    x = torch.tensor([1000.0, -1000.0, 1.0], dtype=torch.float64)
+    moves = set()
+    for run in range(4):
+        with RoundedSums(2**-23, run):
+            moves.add(x.sum().item() - 1)
+    assert moves == {2001 * 2**-24, -2001 * 2**-24}
+
+
+def test_a_sum_whose_terms_do_not_cancel_moves_with_their_number():
+    x = torch.ones(400, dtype=torch.float64)
+    with RoundedSums(2**-23, 0):
+        assert abs(x.sum().item() - 400) == pytest.approx(400 * (20 / 4) * 2**-24)
+
+
+def test_the_moves_of_two_sums_do_not_cancel_in_every_run():
+    x = torch.ones(100, dtype=torch.float64)
+    differences = []
+    for run in range(4):
+        with RoundedSums(2**-23, run):
+            differences.append((x.sum() - x.sum()).abs().item())
+    assert max(differences) == pytest.approx(250 * 2**-23) and min(differences) == 0
+
+
+def test_the_sums_inside_a_kernel_move():
+    x = torch.randn(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def gradient_of_weight():
+        norm = torch.nn.LayerNorm(4).double()
+        norm(x).sum().backward()
+        return norm.weight.grad
+
+    exact = gradient_of_weight()
+    with RoundedSums(2**-23, 0):
+        assert (gradient_of_weight() - exact).abs().min() > 10 * 2**-24
 
 
 def test_another_implementation_may_overflow_where_the_float64_value_does():
