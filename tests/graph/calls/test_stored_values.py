@@ -368,7 +368,7 @@ def test_a_value_that_a_later_call_finds_is_that_of_eager_mode(make):
     assert actual == expected
 
 
-@pytest.mark.parametrize("make", [length_read_after, inserted_in_front, text, smallest])
+@pytest.mark.parametrize("make", [length_read_after, inserted_in_front])
 def test_a_strict_step_raises_and_stores_nothing(make):
     boxes = []
 
@@ -399,9 +399,11 @@ def test_a_graph_stores_in_a_list_of_a_closure():
     assert len(step._engine.programs) == 1
 
 
-def test_a_clock_has_no_program():
-    with pytest.raises(flow._graph.errors.CaptureError, match="a clock"):
-        outcome(clock, True, strict=True)
+@pytest.mark.parametrize("make", [text, clock])
+def test_a_text_and_a_clock_are_behind_the_program(make):
+    step = outcome(make, True, strict=True)[1]
+    reason = {text: "needs the value of a tensor", clock: "a clock"}[make]
+    assert reason in step.graph.explain() and "run in Python after each run" in step.graph.explain()
 
 
 # -- tensors that one call stores and the next one reads ---------------------------------------

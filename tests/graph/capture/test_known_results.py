@@ -20,7 +20,6 @@ INPUTS = {
 }  # fmt: skip
 LEFT = {
     "both formats": torch.randn(2, 3, 1, 1), "one channel": torch.randn(2, 1, 4, 4),
-    "float16": torch.randn(2, 3, 4, 4).half(),
 }  # fmt: skip
 
 
@@ -69,6 +68,13 @@ def test_as_the_kernel_gives_them(x, affine, training):
             symbolic(aten.native_batch_norm_backward.default, backward),
             [r if w else None for r, w in zip(aten.native_batch_norm_backward(*backward), needs_gradient)],
         )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("x", [torch.randn(2, 3, 4, 4), torch.randn(1, 3, 2).transpose(1, 2)])
+def test_half_types_as_the_kernel_gives_them(x, dtype):
+    forward = (*arguments(x.to(dtype)), True, 0.1, 1e-5)
+    assert_same_layout(symbolic(aten.native_batch_norm.default, forward), aten.native_batch_norm(*forward))
 
 
 @pytest.mark.parametrize("x", LEFT.values(), ids=LEFT)

@@ -221,14 +221,21 @@ _UPSAMPLE = (
 )
 
 
+def _existing(name: str) -> frozenset[Any]:
+    """Return an operator that the installed torch may lack."""
+    packet, _, overload = name.partition(".")
+    found = getattr(getattr(aten, packet, None), overload, None)
+    return frozenset() if found is None else frozenset({found})
+
+
 _RULES = (
     Rule("batch norm", frozenset({aten.native_batch_norm.default}), _native_batch_norm),
     Rule(
         "batch norm without statistics",
-        frozenset({aten._native_batch_norm_legit.no_stats}),
+        _existing("_native_batch_norm_legit.no_stats"),
         _batch_norm_without_statistics,
     ),
-    Rule("weight norm", frozenset({aten._weight_norm_interface.default}), _weight_norm),
+    Rule("weight norm", _existing("_weight_norm_interface.default"), _weight_norm),
     Rule(
         "ldexp",
         frozenset({aten.ldexp.Tensor}),
