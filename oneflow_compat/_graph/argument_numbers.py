@@ -40,23 +40,23 @@ class ArgumentNumbers:
 
         The caller holds the lock until the call has ended.
         """
-        found = [key for key, value in enumerate(args) if self._changes(key, value, numbers)]
+        positions = [key for key, value in enumerate(args) if self._changes(key, value, numbers)]
         named = [key for key, value in kwargs.items() if self._changes(key, value, numbers)]
         positional = list(args)
-        for key in found:
+        for key in positions:
             self.places[key], positional[key] = args[key], _MARK + type(args[key]).__name__
         self.places.update((name, kwargs[name]) for name in named)
         marked = {name: _MARK + type(kwargs[name]).__name__ for name in named}
         return tuple(positional), {**kwargs, **marked}
 
     def _changes(self, key: int | str, value: Any, numbers: VaryingNumbers) -> bool:
-        kind = type(value)
-        if kind is not int and kind is not float:
+        number_type = type(value)
+        if number_type is not int and number_type is not float:
             return False
         source = self._sources.get(key)
         if source is None:
             seen = self._seen.setdefault(key, value)
-            if type(seen) is kind and seen == value:
+            if type(seen) is number_type and seen == value:
                 return False
             source = NumberSource(self.places, key, f"the argument {key!r}", (id(self.places), key))
             self._sources[key] = source
@@ -68,8 +68,8 @@ class ArgumentNumbers:
 
         @functools.wraps(step)
         def build(*args: Any, **kwargs: Any) -> Any:
-            found = (self._value(key, value) for key, value in enumerate(args))
-            return step(*found, **{name: self._value(name, value) for name, value in kwargs.items()})
+            positional = (self._value(key, value) for key, value in enumerate(args))
+            return step(*positional, **{name: self._value(name, value) for name, value in kwargs.items()})
 
         return build
 

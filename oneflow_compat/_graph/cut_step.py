@@ -115,15 +115,13 @@ class CutStep:
         `behind_update`: only if the tail calls no backward() and no step() itself.
         """
         body = self._body
-        line = body.line_in(error) if body is not None else None
-        index = body.index_of(line) if body is not None and line is not None else None
+        index = body.index_of(error) if body is not None else None
         if body is None or index is None or index < 1 or index in self._refused:
             return False
-        if self._index is not None and index >= self._index:
-            return False
         mark = f"{_MARK}{len(self._tails)}"
+        is_behind_cut = self._index is not None and index >= self._index
         is_early = behind_update and body.updates_from(index) or body.is_before_backward(index)
-        functions = None if is_early else body.cut(index, mark)
+        functions = None if is_behind_cut or is_early else body.cut(index, mark)
         if functions is None:
             return False
         head, tail = functions
@@ -191,14 +189,14 @@ class _Body:
         """Return the body of a function of Python, or None if its source is not at hand or is another one."""
         if type(function) is not types.FunctionType or function.__code__.co_flags & _COROUTINES:
             return None
-        found = _definition(function.__code__, function.__globals__)
-        if found is None or _names(found[0]) & _OF_FRAMES:
+        source = _definition(function.__code__, function.__globals__)
+        if source is None or _names(source[0]) & _OF_FRAMES:
             return None
-        definition, imported = found
+        definition, imported = source
         body = cls(function, definition, imported)
         return body if _is_same_code(body.compiled(definition).__code__, function.__code__) else None
 
-    def line_in(self, error: CaptureError) -> int | None:
+    def _line_in(self, error: CaptureError) -> int | None:
         """Return the line of this function in the traceback of an error, or the one that the error names."""
         traceback, own = error.__traceback__, self.function.__code__
         while traceback is not None:
@@ -209,10 +207,11 @@ class _Body:
         name, line, function = error.location or ("", 0, "")
         return line if (name, function) == (own.co_filename, own.co_name) else None
 
-    def index_of(self, line: int) -> int | None:
-        """Return the index of the statement that has a line."""
+    def index_of(self, error: CaptureError) -> int | None:
+        """Return the index of the statement that raised an error."""
+        line = self._line_in(error)
         for index, statement in enumerate(self.definition.body):
-            if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+            if line is not None and statement.lineno <= line <= (statement.end_lineno or statement.lineno):
                 return index
         return None
 
@@ -246,19 +245,19 @@ class _Body:
         imports = [s for s in first if isinstance(s, (ast.Import, ast.ImportFrom))]
         bound_otherwise = self._bound([s for s in first if s not in imports]) or set()
         kwarg = self.definition.args.kwarg  # a dict of each call
-        given = self._parameters() - bound - ({kwarg.arg} if kwarg is not None else set())
-        again = given | (_imported(imports) - bound_otherwise)
+        of_caller = self._parameters() - bound - ({kwarg.arg} if kwarg is not None else set())
+        again = of_caller | (_imported(imports) - bound_otherwise)
         used = sorted((self.locals & set().union(*map(_names, last))) - again)
-        certain = (given | set().union(*map(_certainly_assigned, first))) - _deleted(own)
+        certain = (of_caller | set().union(*map(_certainly_assigned, first))) - _deleted(own)
         marked = [_MarkReturns().visit(copy.deepcopy(s)) for s in first]
         head = self._function(
             self.definition.args, [*marked, *_kept_variables(used, certain, mark, first[-1])]
         )
-        taken = _statements(map(self._taking, used), last[0])
+        taking = _statements(map(self._taking, used), last[0])
         arguments = copy.deepcopy(self.definition.args)
         arguments.kwonlyargs.append(ast.arg(_KEPT))
         arguments.kw_defaults.append(None)
-        tail = self._function(arguments, [*declared, *imports, *taken, *last])
+        tail = self._function(arguments, [*declared, *imports, *taking, *last])
         return self.compiled(head), self.compiled(tail)
 
     def _taking(self, name: str) -> str:
@@ -281,10 +280,10 @@ class _Body:
         return {*code.co_varnames[:count]}
 
     def _function(self, arguments: ast.arguments, body: list[ast.stmt]) -> _Function:
-        made = ast.parse("def f(): pass").body[0]
-        assert isinstance(made, ast.FunctionDef)
-        made.name, made.args, made.body = self.definition.name, arguments, body
-        return ast.copy_location(made, self.definition)
+        function = ast.parse("def f(): pass").body[0]
+        assert isinstance(function, ast.FunctionDef)
+        function.name, function.args, function.body = self.definition.name, arguments, body
+        return ast.copy_location(function, self.definition)
 
     def compiled(self, definition: _Function) -> types.FunctionType:
         """Compile a function with the globals and the closure of this one."""
@@ -302,10 +301,10 @@ class _Body:
         closure = tuple(cells[name] for name in inner.co_freevars)
         if sys.version_info >= (3, 11):
             inner = inner.replace(co_qualname=code.co_qualname)
-        made = types.FunctionType(inner, function.__globals__, function.__name__, None, closure)
-        made.__qualname__ = function.__qualname__  # errors name it
-        made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-        return made
+        compiled = types.FunctionType(inner, function.__globals__, function.__name__, None, closure)
+        compiled.__qualname__ = function.__qualname__  # errors name it
+        compiled.__defaults__, compiled.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        return compiled
 
 
 def _definition(code: types.CodeType, module: dict[str, Any]) -> tuple[_Function, list[str]] | None:
@@ -353,22 +352,24 @@ def _arguments(names: Iterable[str]) -> ast.arguments:
     return ast.arguments([], arguments, None, [], [], None, [])
 
 
-def _statements(lines: Iterable[str], place: ast.stmt) -> list[ast.stmt]:
+def _statements(lines: Iterable[str], model: ast.stmt) -> list[ast.stmt]:
     """Return statements with the line of another one."""
     statements = ast.parse("\n".join(lines)).body
     for node in (node for statement in statements for node in ast.walk(statement)):
-        ast.copy_location(node, place)
+        ast.copy_location(node, model)
     return statements
 
 
-def _kept_variables(used: list[str], certain: set[str], mark: str, place: ast.stmt) -> list[ast.stmt]:
+def _kept_variables(used: list[str], certain: set[str], mark: str, model: ast.stmt) -> list[ast.stmt]:
     """Return the end of a head: the variables that the tail uses, if they are bound."""
     bound = ", ".join(f"{name!r}: {name}" for name in used if name in certain)
     perhaps = [
         f"try: {_KEPT}[{name!r}] = {name}\nexcept NameError: pass" for name in used if name not in certain
     ]
     function = "\n".join([f"{_KEPT} = {{{bound}}}", *perhaps, f"return {mark!r}, {_KEPT}"])
-    return _statements(["def f():", *(f"  {line}" for line in function.split("\n"))], place)[0].body  # type: ignore[attr-defined, no-any-return]
+    (end,) = _statements(["def f():", *(f"  {line}" for line in function.split("\n"))], model)
+    assert isinstance(end, ast.FunctionDef)
+    return end.body
 
 
 class _MarkReturns(ast.NodeTransformer):

@@ -175,9 +175,9 @@ class Capture:
         self.reads = observe(self._note_module, ends_capture, definition.steps_in_build)
         self.reads.numbers = self.number_inputs.places
         if definition.argument_numbers is not None:
+            places = definition.argument_numbers.places
             for key, value in definition.argument_numbers.constants(self.number_inputs.places):
-                place = definition.argument_numbers.places
-                self.reads.reads.add(sources.ITEM, place, key, value, f"the argument {key!r}", None)
+                self.reads.reads.add(sources.ITEM, places, key, value, f"the argument {key!r}", None)
         self.reads.takes_back = definition.steps_in_build
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (

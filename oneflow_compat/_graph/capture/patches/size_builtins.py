@@ -156,6 +156,14 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
+def _are_tensor_and_number(values: tuple[Any, Any]) -> bool:
+    """Whether one value is a tensor without dimensions, and the other one the same or a number."""
+    tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
+    # with an integer tensor and 0.5 the dtype of the result would be a branch
+    types = (int, float) if tensors and tensors[0].is_floating_point() else (int,)
+    return bool(tensors) and all(v is tensors[0] or type(v) in types for v in values)
+
+
 def _are_floats_of_runs(values: tuple[Any, Any]) -> bool:
     """Whether all values are floats, and one of them is what .item() gave."""
     numbers = [live_number(value) for value in values]
@@ -173,10 +181,7 @@ def _extreme(of_sizes: Any, better: Any) -> Any:
                     return function_of_numbers(original, values)
                 if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
                     return of_sizes(*values)
-                tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
-                # with an integer tensor and 0.5 the dtype of the result would be a branch
-                types = (int, float) if tensors and tensors[0].is_floating_point() else (int,)
-                if tensors and all(v is tensors[0] or type(v) in types for v in values):
+                if _are_tensor_and_number(values):
                     return torch.where(better(values[1], values[0]), values[1], values[0])
             return original(*values, **named)
 

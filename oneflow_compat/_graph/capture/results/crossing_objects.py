@@ -44,13 +44,13 @@ def refuse_shared_objects(
 
     `made` are the ids of what build() made, or what stands for the containers among the `arguments`.
     """
-    given = {id(value) for value in _objects(list(arguments), made)}
+    in_arguments = {id(value) for value in _objects(list(arguments), made)}
     crossing = {id(value): value for value in _objects(list(variables.values()), made)}
     inside = {id(variables), id(crossing), *crossing, *made, *map(id, vars(reads).values())}
     inside |= {id(vars(value)) for value in crossing.values() if hasattr(value, "__dict__")}
     for key in crossing:
         value = crossing[key]  # items() would hold it in a tuple
-        was_there = key in given or gc.is_tracked(value) and key not in made
+        was_there = key in in_arguments or gc.is_tracked(value) and key not in made
         if was_there or any(_is_outside(holder, inside) for holder in gc.get_referrers(value)):
             raise CaptureError(
                 f"a {type(value).__name__} that lies in an object outside crosses the cut of the step",
