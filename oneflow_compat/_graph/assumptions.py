@@ -65,7 +65,7 @@ class Assumptions:
     explanations: list[Explanation] = field(default_factory=list)
     _changes: Counter[str] = field(default_factory=Counter)  # label of a guard -> how often it failed
     _local_code: dict[str, list[Hashable]] = field(default_factory=dict)  # name -> code among the arguments
-    _cut: Explanation | None = None
+    _cuts: list[Explanation] = field(default_factory=list)
     _reported: set[Hashable] = field(default_factory=set)  # subjects of warnings
 
     @property
@@ -88,12 +88,11 @@ class Assumptions:
         if explanation not in self.explanations:
             self.explanations.append(explanation)
 
-    def explain_cut(self, explanation: Explanation | None) -> None:
-        """Note where a step is cut, in place of an earlier cut."""
-        self.explanations[:] = [e for e in self.explanations if e is not self._cut]
-        self._cut = explanation
-        if explanation is not None:
-            self.explanations.append(explanation)
+    def explain_cuts(self, explanations: Iterable[Explanation]) -> None:
+        """Note where a step is cut, in place of earlier cuts."""
+        self.explanations[:] = [e for e in self.explanations if not any(e is cut for cut in self._cuts)]
+        self._cuts = list(explanations)
+        self.explanations += self._cuts
 
     def explain_change(self, label: str, change: Change | None) -> tuple[Explanation, int]:
         """Note a failed guard in place of its last failure. Return the note and the count of failures."""

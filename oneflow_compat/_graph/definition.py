@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .._global.marks import OfSeveralRanks
@@ -42,7 +41,7 @@ class GraphDefinition:
     cut: CutStep | None = None  # of such a step: its head and tail, if it was cut in two
     argument_numbers: ArgumentNumbers | None = None  # of such a step: numbers that change from call to call
 
-    @cached_property
+    @property
     def argument_names(self) -> list[str]:
         """The names of the positional parameters of build()."""
         return positional_names(self.build)

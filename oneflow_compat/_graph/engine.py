@@ -32,6 +32,7 @@ from .capture.patches.patching import answered_in_build
 from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
+from .cut_step import LeadingLines
 from .eager_calls import EagerCalls
 from .errors import CaptureError, RaisedInBuild, TooManyBranches, UsageError
 from .explanations import of_changed_options, of_static_sizes
@@ -44,6 +45,7 @@ from .recapture_log import RecaptureLog
 from .signature import signature, with_autocast
 
 if TYPE_CHECKING:
+    from .cut_step import CutStep
     from .definition import GraphDefinition
     from .explanations import Explanation
     from .observe import Guard
@@ -57,6 +59,10 @@ _MAX_VARIANTS = 4
 _MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
 _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
 _MAX_OF_FLOATS = 12  # the same for branches on floats, as in a loop that ends when an error is small
+
+
+class _CapturedDifferently(Exception):
+    """A capture of a step failed, and the step is cut in another way now, or branches on floats."""
 
 
 class Engine:
@@ -88,21 +94,56 @@ class Engine:
         return self.call(args, kwargs)
 
     def _of_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a compiled step: numbers may be inputs of its program, and its last lines may be apart."""
-        cut, numbers = self.definition.cut, self.definition.argument_numbers
-        assert cut is not None and numbers is not None, "a step has both"
-        if cut.is_cut and cut.is_changed():
+        """Call a compiled step: its first and last lines may run in Python."""
+        cut = self.definition.cut
+        assert cut is not None, "a compiled step has one"
+        if (cut.is_cut or cut.leads) and cut.is_changed():
             self._begin_anew()
-        values = args if not kwargs else (*args, *kwargs.values())
-        if _NUMBERS.isdisjoint(map(type, values)) or several():
-            result = self._called(args, kwargs)
-        else:
-            with numbers.lock:
-                result = self._called(*numbers.moved(args, kwargs, self.assumptions.numbers))
+        if cut.leads:
+            return self._of_led_step(cut, args, kwargs)
+        try:
+            result = self._of_head(args, kwargs)
+        except _CapturedDifferently:
+            return self._of_step(args, kwargs)
         if type(result) is not tuple:
             return result
         with autocast_of(self.config, args):
-            return cut.finish(result, args, kwargs)
+            return cut.finish(result, {}, args, kwargs)
+
+    def _of_led_step(self, cut: CutStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a step whose first lines run in Python; a failed capture may add lines to them."""
+        lines = LeadingLines(cut, args, kwargs)
+        while True:
+            with autocast_of(self.config, args):
+                lines.run()
+                if lines.returned is not None:
+                    return lines.returned[0]
+                given = lines.arguments()
+                if given is None:
+                    self._take_leads_back(cut)
+                    return lines.run_rest()
+            try:
+                result = self._of_head(*given)
+            except _CapturedDifferently:
+                continue
+            with autocast_of(self.config, args):
+                return cut.finish(result, lines.variables, args, kwargs)
+
+    def _take_leads_back(self, cut: CutStep) -> None:
+        self.eager_calls.note_refusal(cut.cause)
+        cut.drop_leads()
+        self.assumptions.explain_cuts(cut.explanations.values())
+        self._begin_anew()
+
+    def _of_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the program of a step; numbers among the arguments may be inputs of it."""
+        numbers = self.definition.argument_numbers
+        assert numbers is not None, "a compiled step has them"
+        values = args if not kwargs else (*args, *kwargs.values())
+        if _NUMBERS.isdisjoint(map(type, values)) or several():
+            return self._called(args, kwargs)
+        with numbers.lock:
+            return self._called(*numbers.moved(args, kwargs, self.assumptions.numbers))
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         eager, raised, is_tried_again = self.eager_calls, "", False
@@ -133,7 +174,7 @@ class Engine:
                 cut = self.definition.cut
                 eager.note_refusal(str(error) if cut is None else cut.reason_of(error))
         if is_tried_again:
-            return self._called(args, kwargs)
+            raise _CapturedDifferently
         if not raised:
             return eager(args, kwargs)
         results = eager.of_failed_build(args, kwargs)  # or the error of eager mode
@@ -146,7 +187,8 @@ class Engine:
         adapted = None if cut is None or several() else cut.adapt(error, assumptions.branches_on_floats)
         if adapted is None:
             return False
-        assumptions.explain_cut(adapted.explanation)
+        if cut is not None:
+            assumptions.explain_cuts(cut.explanations.values())
         assumptions.branches_on_floats = adapted.branches_on_floats
         self._begin_anew()
         return adapted.is_tried_again
@@ -208,6 +250,11 @@ class Engine:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
         if self.eager_calls.unobserved is not None:
             raise self.eager_calls.no_program("compiling or exporting")
+        if self.definition.cut is not None and self.definition.cut.leads:
+            raise UsageError(
+                f"the first lines of {self.name} run in Python, and its program takes what they compute",
+                "Call the step: its first call compiles the program.",
+            )
         found = self._cached(args, kwargs)
         try:
             if found is not None and found[0].live.numbers:

@@ -139,6 +139,7 @@ class CaptureError(OneFlowError):
         location = location or user_location(2)
         super().__init__(f"{what}\n  {location_text(location)}\n  {instead}")
         self.location = location
+        self.is_before_model = False  # whether build() had used no parameter when it was raised
         note_error(self)
 
 
@@ -212,6 +213,8 @@ class UnsupportedInGraph(CaptureError, UnsupportedError):
 
 class GraphTypeError(CaptureError, TypeError, NotImplementedError):
     """An argument or output of build() has a type that a program cannot take."""
+
+    argument: str | None = None  # its name, if it is one
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,16 @@ def of_repeated_change(what: str | None, change: Change | None) -> Explanation:
     return Explanation("build()", f"each call meets {what or 'new state of an optimizer'}", location)
 
 
-def of_cut(error: BaseException, location: CodeLocation | None) -> Explanation:
-    """Return why the last lines of a step run in Python."""
-    function = location[2] if location is not None else "the step"
+def of_lead(error: BaseException, location: CodeLocation) -> Explanation:
+    """Return why the first lines of a step, up to this one, run in Python."""
+    reason = f"they run in Python before each run of the program, because {first_line(error)}"
+    return Explanation(f"first lines of {location[2]}, up to this one", reason, location)
+
+
+def of_tail(error: BaseException, location: CodeLocation) -> Explanation:
+    """Return why the last lines of a step, from this one on, run in Python."""
     reason = f"they run in Python after each run of the program, because {first_line(error)}"
-    return Explanation(f"lines of {function}", reason, location)
+    return Explanation(f"lines of {location[2]}", reason, location)
 
 
 def of_eager_calls(reason: str) -> Explanation:

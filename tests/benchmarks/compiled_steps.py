@@ -12,6 +12,7 @@ import math
 import statistics
 import time
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -60,6 +61,24 @@ def logged():
         lines.append(f"loss {loss.item():.4f}")
 
     return logged_step, arguments
+
+
+def led():
+    """The MLP, with a first line that samples a weight with NumPy: it runs in Python before the program."""
+    model, optimizer, (x, y) = seven_layers()
+    losses = []
+
+    def led_step(x, y):
+        weight = np.random.beta(0.4, 0.4)
+        out = model(weight * x + (1 - weight) * x.flip(0))
+        loss = weight * F.cross_entropy(out, y) + (1 - weight) * F.cross_entropy(out, y.flip(0))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+
+    return led_step, (x, y)
 
 
 def guarded():
@@ -143,6 +162,7 @@ def carried():
 STEPS = {
     "mlp": mlp,
     "logged": logged,
+    "led": led,
     "guarded": guarded,
     "transformer": transformer,
     "gan": gan,

@@ -68,22 +68,29 @@ def check_leaves(flat: Iterable[Any], name: Callable[[int], str], also: tuple[ty
 
 def check_arguments(flat: Sequence[Any], spec: TreeSpec, positional: Sequence[str]) -> None:
     """Raise unless every leaf of the arguments can be an input or a constant of a program."""
+    argument = None  # the one that an error names
 
     def name(index: int) -> str:
+        nonlocal argument
         argument, leaf = argument_names(spec, positional)[index]
         owner = owners_of_leaves(spec)[index]
         if owner is None:
             return f"argument {leaf!r}"
         return f"argument {argument!r}{_text_of_part(paths(spec)[index][2:], owner)}"
 
-    check_leaves(flat, name)
-    for index, leaf in enumerate(flat):
-        if isinstance(leaf, torch.Tensor) and type(leaf) is not torch.Tensor and _has_own_behavior(leaf):
-            raise GraphTypeError(
-                f"the {name(index)} of build() is a tensor of the class {_class_name(type(leaf))}, which has"
-                " methods or attributes of its own",
-                "A program computes with plain tensors: pass those inside, or x.as_subclass(torch.Tensor).",
-            )
+    try:
+        check_leaves(flat, name)
+        for index, leaf in enumerate(flat):
+            if isinstance(leaf, torch.Tensor) and type(leaf) is not torch.Tensor and _has_own_behavior(leaf):
+                raise GraphTypeError(
+                    f"the {name(index)} of build() is a tensor of the class {_class_name(type(leaf))}, which"
+                    " has methods or attributes of its own",
+                    "A program computes with plain tensors: pass those inside, or"
+                    " x.as_subclass(torch.Tensor).",
+                )
+    except GraphTypeError as error:
+        error.argument = argument
+        raise
 
 
 def check_results(results: Results) -> None:

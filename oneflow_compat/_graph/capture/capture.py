@@ -124,6 +124,9 @@ class Capture:
         except BaseException as error:
             if isinstance(error, CAPTURED_AGAIN):
                 self._undo_writes()
+            if isinstance(error, CaptureError):
+                used = (tensor for tensor, _, _ in self.recorder.lifted.values())
+                error.is_before_model = not any(tensor.requires_grad for tensor in used)
             self.number_inputs.restore()
             if isinstance(error, Exception):
                 settle_failed(self.recorder)

@@ -36,7 +36,7 @@ class StepGraph(Graph):
 
     def __init__(self, step: Callable[..., Any], objects: dict[Any, Any]) -> None:
         """`objects`: arguments of the step that the graph is made for, by position or name."""
-        given = functools.partial(_given, objects=objects) if objects else lambda step: step
+        given = functools.partial(_given, objects) if objects else lambda step, first=0: step
         cut, numbers = _graph.CutStep(step, given), _graph.ArgumentNumbers()
         self.__dict__.update(build=given(step), _cut=cut, _argument_numbers=numbers)
         super().__init__()
@@ -46,7 +46,7 @@ class StepGraph(Graph):
         step = self.build
         refers_to, owner = getattr(step, "refers_to", step), getattr(step, "__self__", None)
         definition = _graph.GraphDefinition(
-            self._argument_numbers.finding(self._cut.as_function()),
+            self._argument_numbers.finding(self._cut.build),
             modules=lambda: found_modules(refers_to),
             tensors=lambda: found_tensors(refers_to),
             optimizers=[],
@@ -113,7 +113,7 @@ class CompiledStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if capturing():
-            return (_given(self.step, self._objects) if self._objects else self.step)(*args, **kwargs)
+            return (_given(self._objects, self.step) if self._objects else self.step)(*args, **kwargs)
         if any(isinstance(value, _OBJECTS) for value in (args if not kwargs else (*args, *kwargs.values()))):
             return self._with_objects(args, kwargs)
         graph = self._graph
@@ -164,16 +164,16 @@ class CompiledStep:
         return CompiledStep, (self.step, self._options)
 
 
-def _given(step: Callable[..., Any], objects: dict[Any, Any]) -> Callable[..., Any]:
-    """Return the step with some of its arguments, by position or name."""
+def _given(objects: dict[Any, Any], step: Callable[..., Any], first: int = 0) -> Callable[..., Any]:
+    """Return the step with some of its arguments, by position or name, behind the `first` ones of a call."""
     positions = {key for key in objects if isinstance(key, int)}
     named = {key: value for key, value in objects.items() if key not in positions}
 
     def given(*others: Any, **kwargs: Any) -> Any:
-        rest = iter(others)
-        count = len(others) + len(positions)
+        rest = iter(others[first:])
+        count = len(others) - first + len(positions)
         args = [objects[i] if i in positions else next(rest) for i in range(count)]
-        return step(*args, **named, **kwargs)
+        return step(*others[:first], *args, **named, **kwargs)
 
     functools.update_wrapper(given, step)
     try:

@@ -60,6 +60,17 @@ def rates(w):
     return step, [((0.1 / (1 + i),), {}) for i in range(7)]
 
 
+def with_numbers_of_tensors(w):
+    def step(x, weight):
+        out = w.layer(x)
+        hits = (out.detach().argmax(1) == 1).sum()
+        loss = w.update(out.square().mean() * weight)
+        right = weight * hits.item() + (1 - weight) * hits.item()
+        return right, hits.item() + weight, hits.item() - weight, loss.item() * weight * hits.item() / len(x)
+
+    return step, [((0.3 / (1 + i),), {}) for i in range(8)]
+
+
 def other_types(w):
     def step(x, value):
         return w.update(w.layer(x).square().mean() * (value or 1)), value
@@ -111,7 +122,7 @@ def run(make, compile_step):
     return repr(seen) + repr([p.tolist() for p in w.layer.parameters()]), step
 
 
-@pytest.mark.parametrize("make", [epochs, names, special_values, rates, rest])
+@pytest.mark.parametrize("make", [epochs, names, special_values, rates, rest, with_numbers_of_tensors])
 def test_one_program_serves_all_numbers(make):
     expected, _ = run(make, lambda step: step)
     found, compiled = run(make, lambda step: flow.compile_step(step, backend="aten", strict=True))

@@ -12,47 +12,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from steps_in_parts import World, assert_follows_eager
 from torch import nn
 
 import oneflow as flow
 
 pytestmark = pytest.mark.eager_calls
-CALLS = 10
-
-
-class World:
-    """A model in training, and what a step keeps."""
-
-    def __init__(self):
-        torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
-        self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-2)
-        self.kept = {}
-
-    def loss(self, x, y):
-        return F.cross_entropy(self.model(x), y)
-
-    def update(self, loss):
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-
-    def __repr__(self):
-        state = [*self.model.state_dict().values(), torch.get_rng_state()]
-        moments = [v for s in self.optimizer.state.values() for v in s.values()]
-        return repr([t.tolist() for t in (*state, *moments)] + [shown(self.kept)])
-
-
-def shown(value):
-    if isinstance(value, torch.Tensor):
-        return type(value), value.dtype, value.tolist()
-    if isinstance(value, np.ndarray):
-        return value.dtype, value.tolist()
-    if isinstance(value, dict):
-        return {key: shown(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value), [shown(each) for each in value]
-    return value
 
 
 def prints(w):
@@ -294,23 +259,10 @@ def passes_objects_on(w):
     return step
 
 
-def loops_until_an_error_is_small(w):
-    def step(x, y):
-        a = x.abs().mean() + 1
-        root, n = a, 0
-        while (root * root - a).abs().item() > 1e-4:
-            root, n = (root + a / root) / 2, n + 1
-        w.update(w.loss(x * root, y))
-        return n
-
-    return step
-
-
 TAILS = [
     prints, prints_at_times, keeps_the_best, converts_to_numpy, samples_after_the_update, returns_before_the_cut,
     binds_variables_at_times, names_of_several_kinds, is_cut_twice, writes_in_the_tail,
     steps_a_schedule_by_the_loss, raises_in_the_tail, evaluates, keeps_parameters_and_views, passes_objects_on,
-    loops_until_an_error_is_small,
 ]  # fmt: skip
 
 
@@ -435,20 +387,6 @@ BRANCHES = [
 ]  # fmt: skip
 
 
-def loops_too_often(w):
-    def step(x, y):
-        n, value = 0, x.abs().sum()
-        with torch.no_grad():
-            while value.item() > 1e-3:
-                value, n = value * 0.7, n + 1
-        w.optimizer.zero_grad()
-        w.loss(x, y).backward()
-        w.optimizer.step()
-        return value, n
-
-    return step
-
-
 def needs_the_history_behind_a_print(w):
     def step(x, y):
         loss = w.loss(x, y)
@@ -476,32 +414,6 @@ def keeps_a_history_for_a_second_loss(w):
     return step
 
 
-def trains(make, compile_step, capsys, calls=CALLS):
-    world = World()
-    step = make(world)
-    compiled = compile_step(step)
-    run = compiled
-    if hasattr(step, "wrapped"):
-        step.wrapped.step, run = compiled, step.wrapped
-    generator = torch.Generator().manual_seed(1)
-    seen = []
-    for _ in range(calls):
-        x = torch.randn(16, 8, generator=generator)
-        y = torch.randint(0, 3, (16,), generator=generator)
-        seen += [repr(shown(run(x, y))), repr(x.tolist()), capsys.readouterr().out]
-    return [*seen, repr(world)], compiled
-
-
-def assert_follows_eager(make, capsys, **options):
-    expected, _ = trains(make, lambda step: step, capsys)
-    found, compiled = trains(
-        make, functools.partial(flow.compile_step, **{"backend": "aten"} | options), capsys
-    )
-    for position, (a, b) in enumerate(zip(found, expected, strict=True)):
-        assert a == b, position
-    return compiled.graph
-
-
 @pytest.mark.parametrize("make", TAILS)
 def test_the_last_lines_run_after_the_program(make, capsys):
     with warnings.catch_warnings():
@@ -526,7 +438,6 @@ def test_a_branch_on_a_value_is_an_outcome_of_the_program(make, capsys):
         needs_the_history_behind_a_print,
         keeps_a_history_for_a_second_loss,
         shares_a_variable_with_a_function,
-        loops_too_often,
     ],
 )
 def test_a_step_that_cannot_be_cut_runs_in_eager_mode(make, capsys):

@@ -18,7 +18,7 @@ ALL_IN_PROGRAMS = {
     "ddpm": True,
     "vae": True,
     "moco": False,  # the step reads a position in the queue from a tensor
-    "mixup": False,  # the step samples from NumPy's generator
+    "mixup": True,  # its first line, which samples from NumPy's generator, runs in Python
     "metrics": True,
     "early_stopping": True,  # its last lines, which branch on the validation loss, run in Python
     "lbfgs": False,  # step() has a closure

@@ -68,14 +68,16 @@ class PythonNumbers(LiveNumbers):
         return number
 
     def converted(self, operand: Any) -> Any:
-        """Return an integer of a tensor, which torch has as a symbol of its own, as a number."""
-        if type(operand) is LiveNumber or not operand.is_int():
+        """Return an integer of a tensor, or its float, which torch has as a symbol of its own, as a number."""
+        if type(operand) is LiveNumber or operand.is_bool():
             return operand
+        symbol = torch.SymInt if operand.is_int() else torch.SymFloat
         sizes = self.recorder.sizes
-        node = sizes.node(torch.SymInt(operand))
+        node = sizes.node(symbol(operand))
         if not isinstance(node, Node):
             return LiveNumber(self, node, node)
-        return NumbersOfTensors(sizes.record, self.made, KEEP_VALUE).unknown(node, int)
+        number_type = int if operand.is_int() else float
+        return NumbersOfTensors(sizes.record, self.made, KEEP_VALUE).unknown(node, number_type)
 
     def need(self, *numbers: LiveNumber) -> NoReturn:
         """Raise, because build() needs the values of numbers themselves."""

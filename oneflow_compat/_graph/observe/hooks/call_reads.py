@@ -39,6 +39,7 @@ from .unfollowed import (
     WEAK_TENSOR,
     is_shown_by_logging,
     reads_generator,
+    samples_globally,
     unfollowed_call,
 )
 
@@ -145,6 +146,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return
         if site.is_user and is_shown_by_logging(function, owner):
             self.output(site)
+        self.sample(owner, function.__name__, site)
         self.question(function, owner, function.__name__, site)
         if not self.called_function(function, site):
             self.foreign_call(function, owner, arguments, site)
@@ -262,6 +264,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         what = unfollowed_call(function, owner, name)
         if what is not None:
             return self.warn(site, what)
+        self.sample(owner, name, site)
         if name == "__subclasses__" and is_a(owner, type):
             self.answer(function, (), f"{owner.__name__}.__subclasses__()", site)
         self.question(function, owner, name, site)
@@ -272,6 +275,11 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
                 self.method_of(owner, name, arguments, site)
                 self.getter(function, arguments, site)
             self.argument_contents(arguments, site)
+
+    def sample(self, owner: Any, name: str, site: Any) -> None:
+        """End the capture at the line that samples; elsewhere its end tells (patches/random_state.py)."""
+        if self.ends_capture and samples_globally(owner, name):
+            self.warn(site, GENERATOR)
 
     def question(self, function: Any, owner: Any, name: str, site: Any) -> None:
         """Guard the answer of a method of a real tensor, or of a function that remembers its results."""

@@ -64,6 +64,7 @@ _CLOCKS = {("posix", "times"), ("nt", "times"), ("posix", "getloadavg"), ("resou
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
 _NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
+_OF_STATES = ("getstate", "get_state", "setstate", "set_state", "__init__")
 _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 
 # Packages whose C objects do not change, or which a program follows by other means.
@@ -103,6 +104,11 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     return None
 
 
+def samples_globally(owner: Any, name: str) -> bool:
+    """Whether a method of Python's or NumPy's global generator may sample, which no program repeats."""
+    return name not in _OF_STATES and is_a(owner, _GENERATORS) and _is_global(owner)
+
+
 def reads_generator(owner: Any, name: str) -> bool:
     """Whether a method returns the state of a generator, also of one whose draws a capture notices."""
     return name in ("getstate", "get_state") and is_a(owner, _GENERATORS)
@@ -132,8 +138,11 @@ def _is_module_generator(owner: Any) -> bool:
     samples the order in which it derives facts about sizes, which no result depends on.
     """
     of_sympy = vars(sys.modules["sympy.core.random"]).values() if "sympy.core.random" in sys.modules else ()
-    generators = (random._inst, getattr(np.random.mtrand, "_rand", None), *of_sympy)
-    return any(owner is generator for generator in generators)
+    return _is_global(owner) or any(owner is generator for generator in of_sympy)
+
+
+def _is_global(owner: Any) -> bool:
+    return owner is random._inst or owner is getattr(np.random.mtrand, "_rand", None)
 
 
 def unfollowed_object(value: Any) -> str | None:
