@@ -207,6 +207,7 @@ class StepSource:
             statements = [*map(_with_marked_returns, own), *kept]
         renaming = [f"{name} = {self._argument(name)}" for name in taken if name in self._parameters()]
         first = [*_declared(before), *_imports(before), *_statements(renaming, own[0]), *_once(moved)]
+        statements += self._local([*first, *statements])
         function = self.compiled(self._function(arguments, [*first, *statements]))
         unused = self._parameters() - (_names_in([*first, *own]) - set(taken))
         return Head(function, tuple(taken), parameters, frozenset(unused), frozenset(bound))
@@ -281,7 +282,12 @@ class StepSource:
         arguments = copy.deepcopy(self.definition.args)
         arguments.kwonlyargs.append(ast.arg(KEPT))
         arguments.kw_defaults.append(None)
-        return self.compiled(self._function(arguments, statements))
+        return self.compiled(self._function(arguments, [*statements, *self._local(statements)]))
+
+    def _local(self, statements: _Statements) -> list[ast.stmt]:
+        """Return a statement that runs nothing, and makes the variables of the step local ones of a part."""
+        names = sorted((self.locals & _names_in(statements)) - self._parameters())
+        return _statements([f"if False: {' = '.join(names)} = None"], statements[-1]) if names else []
 
     def _taking(self, name: str) -> str:
         """Return the line with which a part takes a variable, if earlier statements have bound it."""
