@@ -16,6 +16,7 @@ import oneflow as flow
 from oneflow._method import Method, _Method, own_attribute
 from oneflow._tables.module import MODULE
 from oneflow._tables.tensor import TENSOR
+from oneflow._upstream.versions import torch_is_before
 
 
 def m():
@@ -477,7 +478,7 @@ def test_torch_compile_traces_the_rows():
     def f(x, y):
         x = x + 0
         x += y
-        x = torch.Tensor.add_(x @ y, 1).matmul(y).softmax(-1)
+        x = (x @ y).add_(1).matmul(y).softmax(-1)
         return (
             x.argmax(1),
             x.cumsum(0).split(1),
@@ -489,6 +490,12 @@ def test_torch_compile_traces_the_rows():
         )
 
     assert len(f(torch.ones(2, 2), torch.ones(2, 2))) == 7
+
+
+@pytest.mark.skipif(torch_is_before("2.13"), reason="Dynamo takes a method of torch.Tensor from its dict")
+def test_torch_compile_traces_a_method_of_the_class():
+    f = torch.compile(lambda x: torch.Tensor.add_(x + 0, 1), backend="eager", fullgraph=True)
+    assert f(torch.ones(2)).tolist() == [2.0, 2.0]
 
 
 def test_the_table_is_the_whole_difference_of_tensor_and_module():

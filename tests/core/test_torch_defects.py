@@ -541,9 +541,10 @@ def affected(names):
         pytest.param(
             name,
             marks=pytest.mark.skipif(
-                DEFECTS[name].last_version is not None
+                torch_is_before(DEFECTS[name].first_version)
+                or DEFECTS[name].last_version is not None
                 and not torch_is_before(_next(DEFECTS[name].last_version)),
-                reason=f"torch has it until {DEFECTS[name].last_version}",
+                reason=f"torch has it from {DEFECTS[name].first_version} to {DEFECTS[name].last_version}",
             ),
         )
         for name in names

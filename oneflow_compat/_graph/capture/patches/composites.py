@@ -142,7 +142,8 @@ def _forms() -> Any:
     }
     if torch_is_before("2.13"):
         forms[torch.matmul] = forms[torch.Tensor.__matmul__] = _matmul
-        forms[torch._C._nn.linear] = _linear
+        if hasattr(torch._C._nn, "linear"):
+            forms[torch._C._nn.linear] = _linear
     forms.update(
         {
             getattr(torch.Tensor, f.__name__): form

@@ -68,7 +68,7 @@ class PythonNumbers(LiveNumbers):
         return number
 
     def converted(self, operand: Any) -> Any:
-        """Return an integer of a tensor, or its float, which torch has as a symbol of its own, as a number."""
+        """Return an integer of a tensor, or its float, which is a symbol of torch's, as a number."""
         if type(operand) is LiveNumber or operand.is_bool():
             return operand
         symbol = torch.SymInt if operand.is_int() else torch.SymFloat
