@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import types
     from collections.abc import Callable, Iterable
 
-    from .._graph.scopes import Scope, ScopeProto
+    from ..nn.graph.scopes import Scope, ScopeProto
 
 
 _numbers = itertools.count()

@@ -200,8 +200,8 @@ def test_dual_modules_are_set_together():
 
 # --------------------------------------------------------------------------- framework, core, memory
 def test_knobs_are_found_by_their_fields():
-    from oneflow._graph.multi_client_session import GetDefaultSession
-    from oneflow._graph.runtime_knobs import api_attrs_and_type, get_nested_attribute
+    from oneflow.nn.graph.multi_client_session import GetDefaultSession
+    from oneflow.nn.graph.runtime_knobs import api_attrs_and_type, get_nested_attribute
 
     assert len(api_attrs_and_type) == 17
     for api, (field, kind) in api_attrs_and_type.items():

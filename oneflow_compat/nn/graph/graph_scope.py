@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._graph import scopes
+from . import scopes
 from .graph_block import GraphModule, GraphTensor
 
 if TYPE_CHECKING:
