@@ -16,7 +16,7 @@ import torch
 
 from .. import _processes
 from .._errors import difference_hint
-from .._graph.capture.update import step
+from .._graph import external_updates
 from . import functional, initial, snapshot
 from .options import check_arguments
 from .registry import LIVE
@@ -206,7 +206,7 @@ class Embedding(torch.nn.Module):
         self._optimizer = weakref.ref(optimizer)
         if in_graph:
             update = functools.partial(functional.update, embedding_id=self._number)
-            step.external_updates[self.shadow] = update
+            external_updates[self.shadow] = update
 
     def _group(self) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
         optimizer = self._optimizer() if self._optimizer is not None else None

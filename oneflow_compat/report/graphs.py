@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._graph.eager_calls import EagerCalls
-from .._graph.engine import Engine
-from .._graph.errors import CodeLocation, location_text, user_location
+from .._graph import CodeLocation, EagerCalls, Engine, location_text, user_location
 
 _EAGER = "calls in eager mode"  # the subject of such an explanation
 

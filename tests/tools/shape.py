@@ -73,6 +73,26 @@ def imports_by_module(files: dict[str, Path]) -> dict[str, set[str]]:
     return edges
 
 
+def seam(package: str, files: dict[str, Path]) -> set[str] | None:
+    """Return the modules that the `SEAM` of a package names, in full; None for a package without a seam."""
+    for node in ast.parse(files[package].read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["SEAM"]:
+            return {f"{package}.{name}" for name in ast.literal_eval(node.value)}
+    return None
+
+
+def entered_modules(package: str, edges: dict[str, set[str]]) -> set[str]:
+    """Return the modules of a package that modules outside of it import."""
+    inside = package + "."
+    return {
+        target
+        for module, targets in edges.items()
+        if module != package and not module.startswith(inside)
+        for target in targets
+        if target.startswith(inside)
+    }
+
+
 def rings(edges: dict[str, set[str]]) -> list[list[str]]:
     """Return the groups of modules that reach each other, the largest first."""
     reach = {}

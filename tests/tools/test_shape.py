@@ -1,10 +1,16 @@
-"""No module of the package or of AutoTest is in an import ring."""
+"""Imports: no ring of modules, and packages of the engine that are entered through their seams."""
 
-from shape import imports_by_module, modules, rings
+import pytest
+from shape import entered_modules, imports_by_module, modules, rings, seam
+
+FILES = modules()
+EDGES = imports_by_module(FILES)
+ENGINE = "oneflow_compat._graph"
+SEAMS = {package: names for package in FILES if (names := seam(package, FILES)) is not None}
 
 
 def test_there_is_no_import_ring():
-    assert rings(imports_by_module(modules())) == []
+    assert rings(EDGES) == []
 
 
 def test_a_ring_of_imports_for_type_checkers_counts(tmp_path):
@@ -12,3 +18,13 @@ def test_a_ring_of_imports_for_type_checkers_counts(tmp_path):
     files["package.a"].write_text("from .b import f\n")
     files["package.b"].write_text("if TYPE_CHECKING:\n    from .a import A\n")
     assert rings(imports_by_module(files)) == [["package.a", "package.b"]]
+
+
+@pytest.mark.parametrize("package", SEAMS)
+def test_other_packages_enter_a_package_through_its_seam(package):
+    """`SEAM` in the package's `__init__.py` lists the modules that others import: all of them, and no others."""
+    assert entered_modules(package, EDGES) == SEAMS[package]
+
+
+def test_front_ends_enter_the_engine_through_its_init():
+    assert entered_modules(ENGINE, EDGES) == set()

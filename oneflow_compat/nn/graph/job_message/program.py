@@ -27,7 +27,7 @@ from .views import numbers
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...._graph.program.program import Program
+    from ...._graph import Program
     from ..graph_members import GraphMembers
     from ..graph_repr import ModuleCalls
     from .views import Arguments, Settings, Value

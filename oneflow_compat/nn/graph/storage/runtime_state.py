@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .... import _bind
-from ...._graph.saved import writer
+from ...._graph import writer
 from .deploy import last_entry, load_graph, save
 
 if TYPE_CHECKING:
