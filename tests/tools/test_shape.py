@@ -1,7 +1,8 @@
-"""Imports: no ring of modules, and packages of the engine that are entered through their seams."""
+"""No ring of imports, packages of the engine that are entered through their seams, and few types Any."""
 
 import pytest
-from shape import entered_modules, imports_by_module, modules, rings, seam
+import shape
+from shape import any_ceilings, any_parameters, entered_modules, imports_by_module, modules, rings, seam
 
 FILES = modules()
 EDGES = imports_by_module(FILES)
@@ -28,3 +29,19 @@ def test_other_packages_enter_a_package_through_its_seam(package):
 
 def test_front_ends_enter_the_engine_through_its_init():
     assert entered_modules(ENGINE, EDGES) == set()
+
+
+def test_parameters_of_type_any_do_not_increase():
+    """Give the new parameters a type. `python tests/tools/shape.py --any` counts them."""
+    ceilings = any_ceilings()
+    counts = {package: bare for package, (bare, _) in any_parameters(FILES).items()}
+    above = {p: (count, ceilings.get(p, 0)) for p, count in counts.items() if count > ceilings.get(p, 0)}
+    assert not above, f"{{package: (parameters of type Any, ceiling)}}: {above}"
+
+
+def test_only_a_parameter_whose_whole_type_is_any_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(shape, "ROOT", tmp_path)
+    file = tmp_path / "package" / "a.py"
+    file.parent.mkdir()
+    file.write_text("def f(self, a: Any, b: int, *args: Any, c: list[Any] = (), d: Any = None): ...\n")
+    assert any_parameters({"package.a": file}) == {"package": (2, 4)}
