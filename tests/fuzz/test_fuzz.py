@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +75,7 @@ def test_programs_that_write_memory_have_eager_bits_on_aten():
     assert differences(programs, Settings("aten", torch.float64)) == {}
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 def test_programs_that_write_memory_on_inductor():
     """A share of `make fuzz-memory`, in one graph. Inductor does not compile 5 of the programs."""
     programs = [draw_memory_program(seed) for seed in range(100, 124)]

@@ -4,7 +4,6 @@ import copy
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import nn
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 

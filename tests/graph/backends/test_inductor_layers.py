@@ -1,7 +1,6 @@
 """The inductor backend against the aten backend: layers, losses and optimizers."""
 
 import copy
-import shutil
 import time
 
 import pytest
@@ -13,7 +12,7 @@ from torch import nn
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 

@@ -1,7 +1,5 @@
 """The inductor backend against the aten backend: writes, views, constants, numbers, layouts."""
 
-import shutil
-
 import pytest
 import torch
 from inductor_cases import assert_backends_agree, rows, sgd
@@ -10,7 +8,7 @@ from torch import nn
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 

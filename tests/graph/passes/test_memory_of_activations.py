@@ -3,7 +3,6 @@ copy for several readers.
 """
 
 import copy
-import shutil
 
 import pytest
 import torch
@@ -95,7 +94,7 @@ def test_what_keeps_the_input(function):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 def test_inductor_keeps_one_copy_of_the_input_of_convolutions():
     """Depthwise convolutions run channels last. Each would otherwise compute its input again and keep it for
     its gradient.
@@ -137,7 +136,7 @@ def test_inductor_keeps_one_copy_of_the_input_of_convolutions():
     assert peaks["inductor"] < 8 * one, "7 of them; 9 where each convolution keeps its own"
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 def test_results_and_weights_keep_their_layout_under_channels_last():
     torch.manual_seed(0)
     model = nn.Sequential(
