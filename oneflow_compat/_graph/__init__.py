@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 
 require(GRAPHS)
 
-# What the front ends may use, as {module: names}. The modules load on first use of one of their names.
+# {module: names that the front ends may use}. A module loads on first use of one of its names.
 _FACE = {
     ".._active": "capturing outside_capture",
     ".argument_numbers": "ArgumentNumbers",

@@ -121,7 +121,7 @@ def convert_numpy_dtype_to_oneflow_dtype(numpy_dtype: Any) -> torch.dtype:
         raise NotImplementedError(f"no tensor dtype for numpy's {np.dtype(numpy_dtype)}") from None
 
 
-# in the order of OneFlow's numbers; what is None no tensor has
+# In the order of OneFlow's dtype numbers. None: no tensor has this dtype.
 _BY_NUMBER = (
     None,
     "char",

@@ -34,7 +34,7 @@ class GraphRecord:
     eager_calls: int = 0
     failed_calls: int = 0
     captures: int = 0
-    capture_seconds: float = 0.0  # with compilation
+    capture_seconds: float = 0.0  # the seconds include compilation
     fallbacks: list[str] = field(default_factory=list)  # warnings that a program runs on another backend
 
     @property
@@ -69,7 +69,8 @@ class GraphRecorder:
     """Records each graph that is made and called inside `recording()`."""
 
     def __init__(self) -> None:
-        self._records: dict[int, GraphRecord] = {}  # by the id of the engine, which the record keeps alive
+        # {id of an engine: its record, which keeps the engine alive}
+        self._records: dict[int, GraphRecord] = {}
         self._by_assumptions: dict[int, GraphRecord] = {}
 
     @property

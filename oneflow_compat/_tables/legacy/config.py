@@ -185,7 +185,7 @@ COLLECTIVE_BOXING = {
 }
 
 _PORTS = dict.fromkeys(("ctrl_port", "data_port"), (REQUIRED, "ignored", "one process: nothing listens"))
-RESOURCE.update(_PORTS)  # until 0.3 they were settings of flow.config
+RESOURCE.update(_PORTS)  # the ports were settings of flow.config until 0.3
 
 ENV = {
     **_PORTS,

@@ -93,7 +93,8 @@ class Scope:
 
 
 _outermost = Scope()
-graph_name = contextvars.ContextVar("graph", default=None)  # of the graph whose build() runs in this thread
+# name of the graph whose build() runs in this thread
+graph_name = contextvars.ContextVar("graph", default=None)
 
 
 def current_scope() -> Scope:

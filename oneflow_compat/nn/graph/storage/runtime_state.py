@@ -61,7 +61,7 @@ def load_runtime_state_dict(
             "load_runtime_state_dict takes what runtime_state_dict() returned, found"
             f" {type(state_dict).__name__}"
         )
-    # of a graph made with_dynamic_input_shape
+    # the state dict of a graph made with_dynamic_input_shape
     if len(state_dict) == 1 and isinstance(only_state := next(iter(state_dict.values())), dict):
         state_dict = only_state
     _check_files("load_runtime_state_dict", state_dict)
