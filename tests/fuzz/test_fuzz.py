@@ -43,7 +43,9 @@ def test_a_seed_is_a_program():
 
 
 def test_most_operators_are_drawn_and_run():
-    """A text with a fault of its own is never kept: of the 440 or so, two fifths have a part in 15 programs."""
+    """A text with a fault of its own is never kept: of the 440 or so, two fifths have a part in 15
+    programs.
+    """
     kept = {type_of(s) for seed in range(15) for s in drawing.draw_program(seed).statements}
     assert len(kept) > 175
 

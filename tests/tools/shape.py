@@ -1,4 +1,5 @@
-"""Print the shape of the code: size, line length, complexity, vague names, imports in functions, import rings.
+"""Print the shape of the code: size, line length, complexity, vague names, imports in functions, import
+rings.
 
 python tests/tools/shape.py            the figures
 python tests/tools/shape.py --rings    each import ring in full
@@ -17,7 +18,10 @@ PACKAGES = ("oneflow_compat", "autotest")
 LINE_LENGTH, COMPLEXITY = 110, 15
 CEILINGS = Path(__file__).with_name("any_parameters.json")
 VAGUE_NAMES = frozenset(
-    "found one made place kind way held taken known given wanted many first more other thing text number numbers".split()
+    (
+        "found one made place kind way held taken known given wanted many first more other thing text"
+        " number numbers"
+    ).split()
 )
 BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.With, ast.IfExp, ast.comprehension, ast.Assert)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -23,7 +23,9 @@ def test_a_ring_of_imports_for_type_checkers_counts(tmp_path):
 
 @pytest.mark.parametrize("package", SEAMS)
 def test_other_packages_enter_a_package_through_its_seam(package):
-    """`SEAM` in the package's `__init__.py` lists the modules that others import: all of them, and no others."""
+    """`SEAM` in the package's `__init__.py` lists the modules that others import: all of them, and no
+    others.
+    """
     assert entered_modules(package, EDGES) == SEAMS[package]
 
 

@@ -43,7 +43,9 @@ def state_of(g):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that moves only when a program runs or is compiled: clock.aten, clock.compiled and clock.compiler seconds."""
+    """A clock that moves only when a program runs or is compiled: clock.aten, clock.compiled and
+    clock.compiler seconds.
+    """
 
     class Clock:
         now, aten, compiled, compiler, compilations = 0.0, 1.0, 0.5, 40.0, 0
@@ -93,8 +95,8 @@ def calls_until_compiled(g, most=1000):
 
 
 def test_a_program_is_compiled_once_it_would_have_saved_what_the_compiler_takes(clock):
-    # each call of a second would save 0.3 s, the compiler is expected to take 40 times the capture, and the call
-    # that loads the compiled program runs aten
+    # each call of a second would save 0.3 s, the compiler is expected to take 40 times the capture, and the
+    # call that loads the compiled program runs aten
     assert calls_until_compiled(graph()) == 136 and clock.compilations == 1
 
 

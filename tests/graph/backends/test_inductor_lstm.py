@@ -86,7 +86,8 @@ def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
             )
         for n, o, e in zip(new, old, exact(tensors, grads, hidden, biases, reverse)):
             assert n.shape == e.shape
-            # sums in another order: errors of the same size, seen 0.6 to 1.7 times oneDNN's, more only within the last places (4 without vectors)
+            # sums in another order: errors of the same size, seen 0.6 to 1.7 times oneDNN's, more only within
+            # the last places (4 without vectors)
             assert (n - e).norm() <= 2 * (o - e).norm() + (1 if vectors else 5) * torch.finfo(
                 torch.float32
             ).eps * e.norm()

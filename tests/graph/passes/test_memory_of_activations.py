@@ -31,9 +31,12 @@ def batches():
 
 
 ACTIVATIONS = {
-    "relu6": nn.ReLU6(), "relu6 in place": nn.ReLU6(inplace=True), "hardtanh": nn.Hardtanh(-0.5, 0.25, inplace=True),
-    "leaky": nn.LeakyReLU(0.1), "leaky in place": nn.LeakyReLU(inplace=True),
-}  # fmt: skip
+    "relu6": nn.ReLU6(),
+    "relu6 in place": nn.ReLU6(inplace=True),
+    "hardtanh": nn.Hardtanh(-0.5, 0.25, inplace=True),
+    "leaky": nn.LeakyReLU(0.1),
+    "leaky in place": nn.LeakyReLU(inplace=True),
+}
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)

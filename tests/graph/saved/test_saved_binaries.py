@@ -1,4 +1,6 @@
-"""Saved graphs with machine code: graph.save(path, compiled=True) and load_graph(path, trust_binaries=True)."""
+"""Saved graphs with machine code: graph.save(path, compiled=True) and load_graph(path,
+trust_binaries=True).
+"""
 
 import json
 import os
