@@ -7,7 +7,8 @@ import sys
 import types
 
 PACKAGE = os.path.dirname(__file__) + os.sep
-HYPOTHESIS = f"{os.sep}hypothesis{os.sep}"  # in the path of its files, whose frames say nothing about a test
+# part of the path of Hypothesis's files, whose frames say nothing about a test
+HYPOTHESIS = f"{os.sep}hypothesis{os.sep}"
 
 
 def line_of_test() -> tuple[types.CodeType, int] | None:

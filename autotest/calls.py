@@ -242,7 +242,7 @@ def _call_both(
 
 def is_without_values(pair: Pair, name: str, arguments: Arguments) -> bool:
     """Whether no library promises the values of this result, so that the candidate gets the reference's."""
-    if name in CONSTRUCTORS:  # of sizes, the memory is not initialized
+    if name in CONSTRUCTORS:  # a constructor that takes sizes does not initialize the memory
         return all(type(a) is int or type(a).__name__ == "Size" for a in arguments[0])
     return name in UNINITIALIZED or name in RANDOM and pair.level != SAME_KERNELS
 
@@ -351,7 +351,7 @@ def current_settings() -> Settings:
     )
 
 
-NUMPY_STATE_BYTES = 2500  # of a Mersenne twister: 624 words and a position
+NUMPY_STATE_BYTES = 2500  # a Mersenne twister: 624 words and a position
 
 
 def _numpy_generator() -> Any:

@@ -73,11 +73,11 @@ class Step:
         self.number = -1
         # the reference's tensor at that time, of an input or of a call whose result was handed over
         self.value: Any = value
-        self.candidate_value = None  # of an input, if the test gave the two sides different values
-        # with `value`: the candidate made a tensor of its own, and only the values were handed over
+        self.candidate_value = None  # value of an input, if the test gave the two sides different values
+        # The candidate made a tensor of its own, and only the values of `value` were handed over.
         self.candidate_called = False
-        self.strides: tuple[tuple[int, ...], int] | None = None  # of an input that is not contiguous
-        self.code: CodeType | None = None  # of the test that made the step, and the line in its file
+        self.strides: tuple[tuple[int, ...], int] | None = None  # strides of an input that is not contiguous
+        self.code: CodeType | None = None  # code of the test that made the step, and the line in its file
         self.line = 0
         self.random = random  # state of the random stream before the step, if the step draws from it
         self.requires_grad = (
@@ -96,7 +96,8 @@ class Case:
     ) -> None:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
-        self.dtype: torch.dtype | None = None  # of sampled float tensors and of modules; None is float32
+        # dtype of sampled float tensors and of modules; None is float32
+        self.dtype: torch.dtype | None = None
         self.content: tuple[int, int] | None = None  # seed and spread of the last sampled tensor
         self.has_second_order = False  # second derivatives are compared
         self.batch: int | None = None  # the size of each dimension 0 that the test leaves open
@@ -114,7 +115,7 @@ class Case:
         # duals whose `.grad` is compared; set when the comparison of gradients starts
         self.duals_with_gradient: list[DualObject] = []
         self.ran_backward = False  # the harness reached its own backward
-        self.graph_outcome = ""  # of the graph check; see graph_check.py
+        self.graph_outcome = ""  # outcome of the graph check; see graph_check.py
         self.oracle: object = None  # the float64 runs, made when two values first differ
 
     def add(self, step: Step) -> Step:

@@ -265,7 +265,7 @@ def check(case: Case) -> None:
     """Run all checks of the two eager sides, in order."""
     check_results(case)
     check_outputs(case)
-    # before the harness's own backward, after which it cannot tell manual gradients
+    # Noted before the harness's own backward, after which manual gradients cannot be told.
     case.duals_with_gradient = tensors_with_gradients(case)
     wrong_derivative = None
     if case.options.auto_backward:

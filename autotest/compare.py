@@ -181,7 +181,7 @@ def compare_numbers(
     """Compare the values of two torch tensors of one shape."""
     import torch
 
-    if a.is_meta or b.is_meta:  # without values
+    if a.is_meta or b.is_meta:  # tensors without values
         return compare_devices(a, b, what, names)
     if a.device != b.device:
         a, b = a.cpu(), b.cpu()

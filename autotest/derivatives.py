@@ -24,7 +24,7 @@ from .verdict import OTHER_IMPLEMENTATION, Standard
 if TYPE_CHECKING:
     import torch
 
-STEP, DERIVATIVE_RTOL = 1e-6, 1e-4  # of central differences in float64, whose error is about 1e-9
+STEP, DERIVATIVE_RTOL = 1e-6, 1e-4  # the step of central differences in float64, whose error is about 1e-9
 
 
 def leaves_of(case: Case, side: str) -> dict[str, Any]:

@@ -154,7 +154,7 @@ class Dual:
         made_before = len(case.modules) if case is not None else 0
         try:
             made = wrap(pair, r, c)
-        except Mismatch as e:  # of a new module
+        except Mismatch as e:  # the mismatch of a new module
             raise at_step(e, step)
         out = record(step, made)
         if case is not None and len(case.modules) > made_before:

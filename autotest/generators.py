@@ -35,7 +35,7 @@ class generator:
         self.children = [c for c in children if isinstance(c, generator)]
         self._value = None
         self._has_value = False
-        self._source = source.current()  # one made outside a case is not a choice of the case
+        self._source = source.current()  # a generator made outside a case is not a choice of the case
 
     @property
     def choose(self) -> Source:

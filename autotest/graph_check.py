@@ -104,7 +104,7 @@ def run_graph(
             if backend and hasattr(self.config, "set_backend"):
                 self.config.set_backend(backend)
             if hasattr(self.config, "eager_calls"):
-                self.config.eager_calls(False)  # such a call would be compared with itself
+                self.config.eager_calls(False)  # an eager call would be compared with itself
             for i, module in enumerate(modules.values()):
                 setattr(self, f"module{i}", module)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = "ONEFLOW_TEST_TENSOR_SIZE_LIMIT_MB"
 
-# What `from ... import *` of OneFlow's harness brings into a test file.
+# Names that `from ... import *` of OneFlow's harness brings into a test file.
 PUBLIC = (
     "autotest",
     "globaltest",

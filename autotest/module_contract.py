@@ -94,7 +94,7 @@ class HookCounter:
     def _hook_of(self, side: int) -> Any:
         def hook(*_: object) -> None:
             self.fired[side] += 1
-            self.handles[side].remove()  # so that a second call finds the module without hooks
+            self.handles[side].remove()  # a second call finds the module without hooks
 
         return hook
 

@@ -22,7 +22,7 @@ Module = Any  # a module of either library
 GradientFunction = Callable[
     [Callable[..., list[Any]], list[CandidateTensor], list[CandidateTensor]], Iterable[CandidateTensor]
 ]
-# what the harness calls of a module, besides the module itself
+# Methods of a module that the harness calls, besides the module itself.
 MODULE_METHODS = (
     "named_parameters",
     "named_buffers",

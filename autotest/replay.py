@@ -100,7 +100,7 @@ class Replay:
         return with_strides(step.value, *step.strides).requires_grad_(bool(step.requires_grad))
 
     def fresh_modules(self) -> dict[int, Module]:
-        # in one copy, because modules may share submodules
+        # One deepcopy of all, because modules may share submodules.
         copies = copy.deepcopy({key: self.side_of(dual) for key, dual in self.made.items()})
         for key, module in copies.items():
             _, state, training = self.case.module_start.get(key, (0, None, None))

@@ -74,7 +74,7 @@ class RoundedSums(TorchDispatchMode):
         terms = args[0].numel() / max(result.numel(), 1) if isinstance(args[0], torch.Tensor) else 1
         size = torch.maximum(size.abs(), result.abs() * (math.sqrt(terms) / 4))
         signs = torch.from_numpy(self.rng.choice([-0.5, 0.5], size=tuple(result.shape))).to(result.device)
-        pattern = self.count % 3 + 1  # of Walsh functions: -1 to the power of the common bits
+        pattern = self.count % 3 + 1  # signs of Walsh functions: -1 to the power of the common bits
         self.count += 1
         return result + size * signs * (self.eps * (-1) ** (pattern & self.run).bit_count())
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from . import config
 
-PREFIX = "autotest_"  # of the properties of a test report
-NUMBERS = ("cases", "attempts", "refused", "graphs")  # of an outcome
+PREFIX = "autotest_"  # prefix of the properties of a test report
+NUMBERS = ("cases", "attempts", "refused", "graphs")  # numbers of an outcome
 
 
 @dataclass
@@ -22,13 +22,13 @@ class Outcome:
     """What one run of a test found. The numbers count cases."""
 
     seed: int | None = None
-    cases: int = 0  # that agree
+    cases: int = 0  # cases that agree
     attempts: int = 0
-    refused: int = 0  # by the reference
-    graphs: int = 0  # whose graph agrees, too
+    refused: int = 0  # cases that the reference refused
+    graphs: int = 0  # cases whose graph agrees, too
     seconds: float = 0.0
     without_graph: Counter[str] = field(default_factory=Counter)  # reason: cases
-    # of a failure: the check that found it, the step as source code, its line in the test, the script's file
+    # A failure: the check that found it, the step as source code, its line in the test, the script's file.
     check: str = ""
     step: str = ""
     file: str = ""
@@ -63,7 +63,7 @@ class Outcome:
         return outcome
 
 
-outcomes: list[Outcome] = []  # of each run of a test in this process, in order
+outcomes: list[Outcome] = []  # outcome of each run of a test in this process, in order
 
 
 def added(parts: Iterable[Outcome]) -> Outcome:

@@ -22,7 +22,7 @@ Size = int | generator | None  # None: sampled
 Bound = float | generator | None
 # OneFlow's default for dim0 is 1. Without like="oneflow", one size is sampled for all tensors of a case.
 DEFAULT_DIM0 = constant(1)
-LONG = 33  # one more than the numbers of a vector register of 4 x 8 floats
+LONG = 33  # longer by one than a vector register of 4 x 8 floats
 
 
 def fill(shape: tuple[int, ...], low: float, high: float, seed: int, dtype: type = float) -> np.ndarray:

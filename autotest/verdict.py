@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from .config import Options
 
-Names = tuple[str, str]  # of the two sides
+Names = tuple[str, str]  # names of the two sides
 SAME_KERNELS, OTHER_IMPLEMENTATION = "same kernels", "other implementation"
 LEVELS = (SAME_KERNELS, OTHER_IMPLEMENTATION)
 # Elements whose inputs carry more than QUIET ULP say nothing of the reference's own accuracy.
 QUIET = 8
-# By bytes of a number. A kernel for half types computes in float32 and rounds once. Another order of
+# {bytes of a number: units}. A kernel for half types computes in float32 and rounds once. Another order of
 # summation moves that rounding.
 FLOOR = {SAME_KERNELS: {2: 1, 4: 2, 8: 8}, OTHER_IMPLEMENTATION: {2: 16, 4: 16, 8: 32}}
 # An intermediate result may be FLOOR units away. The perturbed runs carry half a unit.
@@ -169,7 +169,7 @@ def _verdict_by_ulp(
     exact, *moved = truth
     number_bytes = bytes_of_number(unit)
     if number_bytes == 8:
-        exact = x  # there is no wider dtype
+        exact = x  # no wider dtype exists
     ulp = ulp_of(exact, unit)
     if number_bytes == 8:
         # Vectorized kernels flush denormal numbers to zero. Units of them would overflow, too.
@@ -195,7 +195,7 @@ def _verdict_by_ulp(
         beyond &= outside
         # the reference overflowed on the way to a value that the candidate has
         outside &= ~is_in_range | (of_candidate > FLOOR[level][number_bytes])
-        outside &= y != exact.to(unit).to(y.dtype)  # it overflows, and the reference is nan
+        outside &= y != exact.to(unit).to(y.dtype)  # the value overflows, and the reference is nan
     differs = torch.where(judged, beyond, outside)
     is_inside = not bool((differs & outside).any())
     return Verdict(differs, *tolerance(unit), of_reference, of_candidate, allowed, unit, is_inside)

@@ -85,7 +85,7 @@ def _graphs() -> tuple[str, bool]:
     from ._upstream.missing import MissingName
 
     try:
-        from ._graph.observe import why_unobserved
+        from ._graph import why_unobserved
     except MissingName as error:
         return str(error), False
     unobserved = why_unobserved()

@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
 
 import torch
 
 STATE = threading.local()
+
+# The scope of the module that runs, as the front end reports it (`nn/graph/scopes.py`); None: no module runs.
+REPORTED_SCOPE: ContextVar[Any] = ContextVar("scope", default=None)
 
 
 def capturing() -> bool:
@@ -30,6 +35,16 @@ def building_eagerly() -> Iterator[None]:
         yield
     finally:
         STATE.builds_eagerly = outer
+
+
+@contextlib.contextmanager
+def reporting_scope(scope: object) -> Iterator[None]:
+    """`scope` is the one that the front end reports inside the block."""
+    outer = REPORTED_SCOPE.set(scope)
+    try:
+        yield
+    finally:
+        REPORTED_SCOPE.reset(outer)
 
 
 def is_captured_state(tensor: torch.Tensor) -> bool:

@@ -349,7 +349,7 @@ def apply_dialect(dialect: str) -> None:
         _is_torch_dialect = dialect == "torch"
         for space in EXTENDED.keys() & sys.modules.keys():
             for name in (*_extended(space), *STAND_INS.get(space, ())):
-                own_names(sys.modules[space]).pop(name, None)  # to be looked up anew
+                own_names(sys.modules[space]).pop(name, None)  # the next access looks the name up again
     for public, torch_path in DIALECT.items():
         module_name, _, name = public.rpartition(".")
         module = importlib.import_module(module_name)

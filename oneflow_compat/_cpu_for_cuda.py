@@ -22,7 +22,7 @@ from . import _env
 
 _NAME = "ONEFLOW_CPU_FOR_CUDA"
 _CPU = torch.device("cpu")
-_GENERATOR = torch.Generator  # before install() replaces it
+_GENERATOR = torch.Generator  # torch's class, which install() replaces
 
 
 def is_on() -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ._active import in_build
 
-_lazy: list[bool] = []  # what guard() says, innermost last
+_lazy: list[bool] = []  # the modes that guard() has set, the innermost last
 
 
 def is_enabled() -> bool:

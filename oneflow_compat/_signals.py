@@ -35,9 +35,9 @@ class _State:
     def __init__(self) -> None:
         self.is_held = False
         self.acts_again = False  # whether a second Ctrl-C acts immediately
-        self.installed: dict[int, _Waiting] = {}  # by the number of the signal
+        self.installed: dict[int, _Waiting] = {}  # {number of the signal: its handler}
         self.waiting: dict[int, Handler] = {}  # handlers that took a note, by the number of the signal
-        self.error: BaseException | None = None  # what a handler raised where the block let it run
+        self.error: BaseException | None = None  # the exception of a handler that ran inside the block
 
 
 _state = _State()
@@ -108,12 +108,12 @@ def _release() -> None:
         try:
             _put_back()
             _state.is_held = False
-        except BaseException as raised:  # of a handler that is in force again
+        except BaseException as raised:  # an exception of a handler that is in force again
             error = error or raised
     try:
         run_waiting_handlers()
     finally:
-        _state.error = None  # its traceback holds frames
+        _state.error = None  # the traceback of an error holds frames
         if error is not None:
             raise error
 
@@ -164,7 +164,7 @@ def completed(function: Callable[[], None]) -> None:
         except BaseException as raised:
             if is_called and not is_done:
                 raise
-            error = raised  # of a handler, before or after the call
+            error = raised  # the exception of a handler, before or after the call
     if error is not None:
         raise error
 

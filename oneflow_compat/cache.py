@@ -7,8 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ._graph.compile.program_cache.store import Store, Unsafe, default_folder, quota
-from ._graph.compile.proof.records import find
+from ._graph import Store, Unsafe, default_folder, quota, records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +52,7 @@ def _print_entries(store: Store) -> None:
 
 def _comparison(store: Store, library: str) -> str:
     """Return whether a region was compared with the captured operators."""
-    note = find(library, store)
+    note = records.find(library, store)
     if note is None:
         return "not compared yet"
     differences = note["proof"]["differences"]

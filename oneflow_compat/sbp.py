@@ -15,7 +15,7 @@ class sbp:
 
     def __init__(self, name: str, dim: int | None = None) -> None:
         self._kind = name
-        self._dim: Any = dim  # of split; None for the others
+        self._dim: Any = dim  # the dimension of split; None for the other kinds
 
     def __call__(self) -> sbp:
         return self

@@ -186,7 +186,7 @@ class Comparisons:
                 if hasattr(self.config, "set_backend"):
                     self.config.set_backend(comparisons.backend)
                 if hasattr(self.config, "eager_calls"):
-                    self.config.eager_calls(False)  # such a call would be compared with itself
+                    self.config.eager_calls(False)  # an eager call would be compared with itself
                 for i, m in enumerate(modules):
                     setattr(self, f"module{i}", m)
 

@@ -55,7 +55,7 @@ def _tensor_summary(t: Any) -> str:
     finite = torch.isfinite(values)
     weights = 1 + torch.arange(len(values), dtype=torch.float64) % 7 / 7
     sizes = torch.where(finite, values, 0).abs() * weights
-    # Both means sum up numbers of one sign, so that no rounding is magnified.
+    # The two means sum up numbers of one sign, so that no rounding is magnified.
     means = sizes.mean().item(), torch.where(values > 0, sizes, 0).mean().item()
     special = "" if finite.all() else f", {int((~finite).sum())} not finite"
     return f"{form}, means {means[0]:.6g} and {means[1]:.6g}{special}"

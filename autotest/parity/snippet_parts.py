@@ -77,7 +77,7 @@ def agree(actual, expected, tolerance=None):
 VALUES = """        inexact = expected.is_floating_point() or expected.is_complex()
         rtol, atol = tolerance or (TOLERANCES[expected.dtype] if inexact else (0, 0))
         torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)"""
-# Of a function whose values no library promises.
+# The assertion for a function whose values no library promises.
 FORM = """        form = expected.shape, expected.dtype
         assert (actual.shape, actual.dtype) == form, f"{actual} instead of {expected}\""""
 

@@ -20,7 +20,7 @@ COLUMNS = (
     "cpu",
     "cuda",
 )
-# In these columns a name is compared with torch's name.
+# Columns that compare a name with torch's name.
 AGAINST_TORCH = ("eager", "errors", "gradient", "dtypes", "cpu", "cuda")
 # pass, fail, differs (a documented difference), refused (says itself that it cannot), none (does not apply);
 # in the column "identity": same (the very object of torch) or own

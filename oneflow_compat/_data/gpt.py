@@ -28,7 +28,7 @@ DTYPES = {
 
 
 _CHUNK = 1 << 20  # sequences or documents that are checked together
-_MOST_DOCUMENTS = 4  # for each token
+_MOST_DOCUMENTS = 4  # documents for each token
 
 
 def _mapped(path: str) -> np.ndarray:

@@ -62,7 +62,7 @@ def _bmp(data: bytes) -> tuple[int, int]:
     if struct.unpack_from("<I", data, 14)[0] == 12:  # the header of OS/2
         return struct.unpack_from("<HH", data, 18)
     width, height = struct.unpack_from("<ii", data, 18)
-    return abs(width), abs(height)  # of a negative height, the first row is at the top
+    return abs(width), abs(height)  # a negative height: the first row is at the top
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:

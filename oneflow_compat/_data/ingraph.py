@@ -23,7 +23,7 @@ from .buffers import _Batch
 
 # a site lives as long as its stage
 _sites: weakref.WeakValueDictionary[int, Site] = weakref.WeakValueDictionary()
-# what each stage gave to captures; an attribute of the stage would go back with a refused capture
+# Nodes that each stage gave to captures. A refused capture would undo an attribute of the stage.
 _nodes: weakref.WeakKeyDictionary[Stage, list[Node]] = weakref.WeakKeyDictionary()
 _site_ids = itertools.count()
 
@@ -34,7 +34,7 @@ class Reading:
     used = False  # whether its program has run
 
 
-_readings: weakref.WeakKeyDictionary[Any, Reading] = weakref.WeakKeyDictionary()  # of each recorder
+_readings: weakref.WeakKeyDictionary[Any, Reading] = weakref.WeakKeyDictionary()  # {recorder: its reading}
 
 
 class Link:

@@ -180,7 +180,7 @@ class Writer:
     def add(self, tensor: torch.Tensor) -> str:
         name = f"tensor_{self._next}"
         self._next += 1
-        self.names.append(name)  # before writing: a failure then removes the folder
+        self.names.append(name)  # noted before it is written, so that a failure removes the folder
         write_tensor(os.path.join(self.folder, name), tensor)
         return name
 

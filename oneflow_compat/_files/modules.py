@@ -52,7 +52,7 @@ class LayerShell(Shell):
     layer: type[nn.Module] = nn.Module
     of_oneflow = False
     takes_arguments = True
-    size = 4000  # its attributes and tables; 2.4 kB measured for a ReLU
+    size = 4000  # bytes of a module's attributes and tables; a ReLU has 2.4 kB (measured)
 
     def build(self, state: Any, budget: Budget) -> nn.Module:
         return build(self, state, budget)
@@ -107,7 +107,8 @@ def build(shell: LayerShell, state: object, budget: Budget | None) -> nn.Module:
 
 
 # --------------------------------------------------------------------------- the template
-_templates: dict[int, tuple[type, dict[str, Any]]] = {}  # by id: our layers equal torch's classes
+# {id of a class: ...}, because our layers compare equal to torch's classes
+_templates: dict[int, tuple[type, dict[str, Any]]] = {}
 
 
 def _template_of(cls: type) -> dict[str, Any]:

@@ -394,7 +394,7 @@ def _load_safely(
     layers: bool,
 ) -> Any:
     end = file.tell() + size
-    has_checksum = _check_sum(file, size)  # before anything is constructed
+    has_checksum = _check_sum(file, size)  # the checksum is read before anything is constructed
     budget = Budget(size)
     out = SafeReader(file, size, _States(folder_tensor, to_device, budget), budget, layers).load()
     budget.finish()

@@ -16,7 +16,7 @@ from .._file_safety.shown import reason, shown
 from .._file_safety.torch_file import fill
 
 HEADER_LIMIT = 100_000_000
-_LISTS = 1000  # that any header may have
+_LISTS = 1000  # lists that any header may have
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,

@@ -51,7 +51,7 @@ class GlobalDTensor(ReadableTensor, torch.Tensor):
     run_operator: ClassVar[Callable[[Any, tuple[Any, ...], dict[Any, Any]], Any]]
     _own: DTensor
     _origin: views.Origin | None
-    _is_param: bool  # as torch.nn.Parameter marks parameters of other classes
+    _is_param: bool  # torch.nn.Parameter marks parameters of other classes in this way
 
     @staticmethod
     def __new__(cls: type[GlobalDTensor], dtensor: DTensor, requires_grad: bool = False) -> GlobalDTensor:
@@ -134,7 +134,7 @@ class GlobalDTensor(ReadableTensor, torch.Tensor):
     @data.setter
     def data(self, value: Any) -> None:
         _descriptor("data").__set__(self, value)
-        if not capturing():  # under capture, the values are copied
+        if not capturing():  # a capture copies the values
             self._dtensor = value._dtensor
 
     @property

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from .. import _env, _processes
 
-NOTES = "oneflow/ranks"  # where the ranks leave notes in the store
+NOTES = "oneflow/ranks"  # prefix of the notes that the ranks leave in the store
 MESHES = 20  # meshes whose operators are compared
 
 
@@ -36,8 +36,8 @@ class State:
         self.broken: str | None = None  # why no later collective call can be trusted
         self.nested = 0  # depth of blocks whose calls are not checked
         self.transfers = 0  # depth of blocks in transfer(); the outer one names the call
-        self.header: Any = None  # of this rank
-        self.headers: Any = None  # of all ranks, the rows of `rows`
+        self.header: Any = None  # row of this rank
+        self.headers: Any = None  # rows of all ranks, from `rows`
         self.rows: Any = None
         self.exchanges = 0  # how many exchanges have ended
         self.pending: Any = None  # (request, work) of an exchange that was begun and not yet ended

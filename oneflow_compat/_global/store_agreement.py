@@ -17,7 +17,7 @@ from .failures import check_sound
 from .process_group import NOTES, CollectiveError, current, several, store, timeout
 
 _READING = 30.0  # seconds that rank 0 waits until the others have read the outcome
-_LONGEST = datetime.timedelta(minutes=30)  # as torch's default for collective calls
+_LONGEST = datetime.timedelta(minutes=30)  # torch's default for collective calls
 
 
 class Agreement:

@@ -39,46 +39,103 @@ Rules both front ends can rely on:
   unchanged.
 """
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .._upstream.hooks import GRAPHS
 from .._upstream.missing import require
 
+if TYPE_CHECKING:
+    from .._active import capturing as capturing
+    from .._active import outside_capture as outside_capture
+    from .argument_numbers import ArgumentNumbers as ArgumentNumbers
+    from .call.entry import Entry as Entry
+    from .capture.patches.patching import global_hook as global_hook
+    from .capture.update import sparse_rows as sparse_rows
+    from .capture.update.step import external_updates as external_updates
+    from .compile import check_name as check_name
+    from .compile import last_release as last_release
+    from .compile import missing_package as missing_package
+    from .compile.program_cache.store import Store as Store
+    from .compile.program_cache.store import Unsafe as Unsafe
+    from .compile.program_cache.store import default_folder as default_folder
+    from .compile.program_cache.store import quota as quota
+    from .compile.proof import records as records
+    from .config import Config as Config
+    from .cut_step import CutStep as CutStep
+    from .definition import GraphDefinition as GraphDefinition
+    from .eager_calls import EagerCalls as EagerCalls
+    from .eager_calls import warn_of_eager_calls as warn_of_eager_calls
+    from .engine import Engine as Engine
+    from .errors import CodeLocation as CodeLocation
+    from .errors import inside_another as inside_another
+    from .errors import location_text as location_text
+    from .errors import user_location as user_location
+    from .explanations import Explanation as Explanation
+    from .explanations import explained as explained
+    from .explanations import of_samplers as of_samplers
+    from .observe import why_unobserved as why_unobserved
+    from .program import html_report as html_report
+    from .program.captured import Effects as Effects
+    from .program.codegen import compile_program as compile_program
+    from .program.locations import GroupOption as GroupOption
+    from .program.object_trees import refers_to_arguments as refers_to_arguments
+    from .program.passes import pass_names as pass_names
+    from .program.program import Program as Program
+    from .program.program import Slot as Slot
+    from .saved import package as package
+    from .saved import schedules as schedules
+    from .saved import writer as writer
+    from .saved.loaded import LoadedGraph as LoadedGraph
+    from .tracebacks import fold as fold
+
 require(GRAPHS)
 
-__all__ = [
-    "ArgumentNumbers",
-    "Config",
-    "CutStep",
-    "Engine",
-    "GraphDefinition",
-    "Program",
-    "Slot",
-    "capturing",
-    "outside_capture",
-]
-
-_HOME = {
-    "ArgumentNumbers": ".argument_numbers",
-    "Config": ".config",
-    "CutStep": ".cut_step",
-    "Engine": ".engine",
-    "GraphDefinition": ".definition",
-    "Program": ".program.program",
-    "Slot": ".program.program",
-    "capturing": ".._active",
-    "inside_another": ".errors",
-    "outside_capture": ".._active",
+# {module: names that the front ends may use}. A module loads on first use of one of its names.
+_FACE = {
+    ".._active": "capturing outside_capture",
+    ".argument_numbers": "ArgumentNumbers",
+    ".call.entry": "Entry",
+    ".capture.patches.patching": "global_hook",
+    ".capture.update.step": "external_updates",
+    ".compile": "check_name last_release missing_package",
+    ".compile.program_cache.store": "Store Unsafe default_folder quota",
+    ".config": "Config",
+    ".cut_step": "CutStep",
+    ".definition": "GraphDefinition",
+    ".eager_calls": "EagerCalls warn_of_eager_calls",
+    ".engine": "Engine",
+    ".errors": "CodeLocation inside_another location_text user_location",
+    ".explanations": "Explanation explained of_samplers",
+    ".observe": "why_unobserved",
+    ".program.captured": "Effects",
+    ".program.codegen": "compile_program",
+    ".program.locations": "GroupOption",
+    ".program.object_trees": "refers_to_arguments",
+    ".program.passes": "pass_names",
+    ".program.program": "Program Slot",
+    ".saved.loaded": "LoadedGraph",
+    ".tracebacks": "fold",
+}
+_HOME = {name: module for module, names in _FACE.items() for name in names.split()}
+# Modules that the front ends use as such.
+_MODULES = {
+    "html_report": ".program.html_report",
+    "package": ".saved.package",
+    "records": ".compile.proof.records",
+    "schedules": ".saved.schedules",
+    "sparse_rows": ".capture.update.sparse_rows",
+    "writer": ".saved.writer",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Resolve the public names on first use, so that importing the package costs nothing."""
-    home = _HOME.get(name)
-    if home is None:
+    """Resolve a name of `_HOME` or `_MODULES` on first use, so that importing the package costs nothing."""
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name], __name__), name)
+    elif name in _MODULES:
+        value = import_module(_MODULES[name], __name__)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(home, __name__), name)
     globals()[name] = value
     return value

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 VARIES = object()
-Shapes = list[torch.Size | None]  # of the tensor arguments; None if the key of a family has the sizes
-ArgumentName = tuple[str, str]  # of a leaf: the name of its argument, and its own
+Shapes = list[torch.Size | None]  # sizes of the tensor arguments; None if the key of a family has them
+ArgumentName = tuple[str, str]  # name of the argument of a leaf, and of the leaf
 SymbolicDims = dict[int, set[int]]  # index of a flat argument -> dimensions that are symbols
 _MAX_FAMILIES = 256  # a Python number that differs in each call makes a family each time
 _MAX_COMPARED = 8  # sizes of a dimension that comparisons fixed, before all its sizes are fixed
@@ -49,9 +49,9 @@ _MAX_COMPARED = 8  # sizes of a dimension that comparisons fixed, before all its
 class Family:
     """What is known of the sizes of calls that differ in nothing else."""
 
-    # for each tensor argument {dimension: its size, or VARIES}; None if its sizes are in the key
+    # {dimension: size, or VARIES} of each tensor argument; None if its sizes are in the key
     sizes: list[Any]
-    initial: list[dict[int, int]]  # for each tensor argument {dimension: the size of the earliest call}
+    initial: list[dict[int, int]]  # {dimension: size of the earliest call} of each tensor argument
     # index of a flat argument -> dimensions that captures needed as numbers
     fixed: dict[int, set[int]] = field(default_factory=dict)
     # (index of a flat argument, dimension) -> how many captures needed a number because a comparison held
@@ -242,7 +242,7 @@ def _checked(dims_of: Mapping[str, Iterable[int]], names: Sequence[ArgumentName]
 
 
 # --------------------------------------------------------------------------- notes on disk
-BACKENDS_WITH_NOTES = ("inductor", "auto")  # that keep compiled programs on disk
+BACKENDS_WITH_NOTES = ("inductor", "auto")  # backends that keep compiled programs on disk
 
 
 def remembered_sizes(definition: GraphDefinition, family: Hashable) -> list[dict[int, int]] | None:

@@ -21,7 +21,7 @@ class BranchSearch:
     def __init__(self, told: Mapping[Branch, bool]) -> None:
         """`told` are the outcomes that an earlier call took. They are no guesses."""
         self.told = self.outcomes = told
-        self.errors: list[Exception] = []  # of build(), one for each attempt
+        self.errors: list[Exception] = []  # an error of build() for each attempt
         self._turned: list[Branch] = []  # branches whose first outcome raised
 
     def turn_last_guess(self, error: Exception, branches: Mapping[Branch, bool], most: int) -> bool:

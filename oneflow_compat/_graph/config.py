@@ -67,8 +67,8 @@ class Config:
     verify: str | int = "first"
     skipped_passes: frozenset[str] = frozenset()
     backend_options: dict[str, Any] = field(default_factory=dict)
-    on_change: Callable[[Explanation], None] | None = None  # of each guard that needs another program
-    # on_stage(stage name, seconds, program or None), for debug output
+    on_change: Callable[[Explanation], None] | None = None  # called for each guard that needs another program
+    # Debug output: on_stage(stage name, seconds, program or None).
     on_stage: Callable[[str, float, Program | None], None] | None = None
 
     def resolved(self, backend: str) -> Config:

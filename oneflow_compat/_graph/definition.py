@@ -38,8 +38,9 @@ class GraphDefinition:
     # build() is a whole training step of eager mode: it steps its optimizers, and owns the gradients of
     # parameters. `optimizers` is a list then, which gets each optimizer that a capture finds
     steps_in_build: bool = False
-    cut: CutStep | None = None  # of such a step: its head and tail, if it was cut in two
-    argument_numbers: ArgumentNumbers | None = None  # of such a step: numbers that change from call to call
+    cut: CutStep | None = None  # head and tail of a compiled step that was cut in two
+    # numbers of a compiled step that change from call to call
+    argument_numbers: ArgumentNumbers | None = None
 
     @property
     def argument_names(self) -> list[str]:

@@ -51,7 +51,7 @@ class EagerCalls:
         self.unobserved = why_unobserved()  # why all calls run so, or None
         self.has_begun = False  # whether there was one
         self._step = EagerStep(definition, config, assumptions)
-        self._latest: weakref.ref[Entry] | None = None  # what the latest capture gave
+        self._latest: weakref.ref[Entry] | None = None  # result of the latest capture
         self._unused = 0  # captures in a row whose programs served one call only
         self._failures = 0  # captures in a row that gave no program for later calls
         self._skipped = 0  # calls to run in eager mode before the next capture

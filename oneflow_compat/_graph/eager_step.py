@@ -48,7 +48,7 @@ class EagerStep:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         definition = self.definition
-        if definition.steps_in_build:  # it is eager mode's own step
+        if definition.steps_in_build:  # eager mode steps inside build()
             with autocast_of(self.config, pytree.tree_leaves((args, kwargs))):
                 return (definition.unrecorded or definition.build)(*args, **kwargs)
         self._tell_modes()
@@ -180,7 +180,7 @@ class _Arguments:
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: set[int] | None) -> None:
         self._callers, self._spec = pytree.tree_flatten((args, kwargs))
         tensors = {id(value): value for value in self._callers if isinstance(value, torch.Tensor)}
-        copies: dict[int, torch.UntypedStorage] = {}  # of the memory of arguments
+        copies: dict[int, torch.UntypedStorage] = {}  # {pointer: copy of the memory of an argument}
         twins: dict[int, Any] = {}
         for key, value in tensors.items():
             if torch._C._are_functorch_transforms_active():  # torch.func.grad of a graph

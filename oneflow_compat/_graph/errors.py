@@ -263,7 +263,7 @@ class NumbersFound(CapturedAgain):
     """build() reads Python numbers and changes them itself, so they become inputs of the program."""
 
 
-# After them build() runs once more in the same call, under capture or in eager mode.
+# build() runs once more in the same call after these errors, under capture or in eager mode.
 CAPTURED_AGAIN: tuple[type[Exception], ...] = (CaptureError, CapturedAgain)
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Explanation:
     """One fact that costs another program."""
 
-    subject: str  # what it is about: "dimension 1 of the argument 'x'"
+    subject: str  # the changed thing: "dimension 1 of the argument 'x'"
     reason: str
-    location: CodeLocation | None = None  # of the user's code
+    location: CodeLocation | None = None  # line of the user's code
 
     def __str__(self) -> str:
         location = f"\n  {location_text(self.location)}" if self.location is not None else ""
@@ -34,7 +34,7 @@ def of_change(label: str, change: Change | None, count: int) -> Explanation:
     values, location = "", None
     if change is not None and change.label == label:
         location = change.code_location
-        if change.old or change.new:  # what no program repeats has no values to show
+        if change.old or change.new:  # a value that no program repeats is not shown
             values = f" from {change.old} to {change.new}"
     changes = "this change" if count == 1 else f"each of {count} changes"
     reason = f"changed{values}; another program was made for {changes}"

@@ -20,7 +20,7 @@ class RecaptureLog:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._latest: Signature | None = None  # of the latest capture
+        self._latest: Signature | None = None  # signature of the latest capture
 
     def note(self, key: Signature, explanation: Explanation | None) -> None:
         """Write why a program is captured for arguments with this signature, if the user asked for it."""

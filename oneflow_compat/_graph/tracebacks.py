@@ -14,7 +14,8 @@ from .errors import is_internal, is_of_this_package
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
 _ENGINE = (_HERE, os.path.join(_PACKAGE, "nn", "graph") + os.sep)
-_RENAMING = os.path.join(_PACKAGE, "_bind.py")  # its wrappers call functions of torch with other names
+# the wrappers of this file call functions of torch with other names
+_RENAMING = os.path.join(_PACKAGE, "_bind.py")
 _FOLDED = (*_ENGINE, _RENAMING, contextlib.__file__)
 
 

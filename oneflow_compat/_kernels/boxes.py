@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
 from . import _ext, kernels, references
 
@@ -18,15 +18,8 @@ __all__ = [
 
 
 def fused_get_boundding_boxes_coord(
-    x1: torch.Tensor,
-    y1: torch.Tensor,
-    w1: torch.Tensor,
-    h1: torch.Tensor,
-    x2: torch.Tensor,
-    y2: torch.Tensor,
-    w2: torch.Tensor,
-    h2: torch.Tensor,
-) -> tuple[torch.Tensor, ...]:
+    x1: Tensor, y1: Tensor, w1: Tensor, h1: Tensor, x2: Tensor, y2: Tensor, w2: Tensor, h2: Tensor
+) -> tuple[Tensor, ...]:
     """Corners of two lists of boxes from centre and size: (b1_x1, b1_x2, b1_y1, b1_y2, b2_x1, b2_x2, b2_y1,
     b2_y2).
     """
@@ -37,15 +30,15 @@ def fused_get_boundding_boxes_coord(
 
 
 def fused_get_intersection_area(
-    b1_x1: torch.Tensor,
-    b1_x2: torch.Tensor,
-    b2_x1: torch.Tensor,
-    b2_x2: torch.Tensor,
-    b1_y1: torch.Tensor,
-    b1_y2: torch.Tensor,
-    b2_y1: torch.Tensor,
-    b2_y2: torch.Tensor,
-) -> torch.Tensor:
+    b1_x1: Tensor,
+    b1_x2: Tensor,
+    b2_x1: Tensor,
+    b2_x2: Tensor,
+    b1_y1: Tensor,
+    b1_y2: Tensor,
+    b2_y1: Tensor,
+    b2_y2: Tensor,
+) -> Tensor:
     """Area of the overlap of the boxes, 0 where they are apart."""
     inputs = (b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2)
     return (
@@ -55,9 +48,7 @@ def fused_get_intersection_area(
     )
 
 
-def fused_get_iou(
-    w1: torch.Tensor, h1: torch.Tensor, w2: torch.Tensor, h2: torch.Tensor, inter: torch.Tensor, eps: float
-) -> torch.Tensor:
+def fused_get_iou(w1: Tensor, h1: Tensor, w2: Tensor, h2: Tensor, inter: Tensor, eps: float) -> Tensor:
     """Intersection over union: inter / (w1 h1 + w2 h2 - inter + eps)."""
     inputs = (w1, h1, w2, h2, inter)
     return (
@@ -66,16 +57,16 @@ def fused_get_iou(
 
 
 def fused_get_convex_diagonal_squared(
-    b1_x1: torch.Tensor,
-    b1_x2: torch.Tensor,
-    b2_x1: torch.Tensor,
-    b2_x2: torch.Tensor,
-    b1_y1: torch.Tensor,
-    b1_y2: torch.Tensor,
-    b2_y1: torch.Tensor,
-    b2_y2: torch.Tensor,
+    b1_x1: Tensor,
+    b1_x2: Tensor,
+    b2_x1: Tensor,
+    b2_x2: Tensor,
+    b1_y1: Tensor,
+    b1_y2: Tensor,
+    b2_y1: Tensor,
+    b2_y2: Tensor,
     eps: float,
-) -> torch.Tensor:
+) -> Tensor:
     """Squared diagonal of the smallest box around both, plus eps."""
     inputs = (b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2)
     return (
@@ -86,15 +77,15 @@ def fused_get_convex_diagonal_squared(
 
 
 def fused_get_center_dist(
-    b1_x1: torch.Tensor,
-    b1_x2: torch.Tensor,
-    b2_x1: torch.Tensor,
-    b2_x2: torch.Tensor,
-    b1_y1: torch.Tensor,
-    b1_y2: torch.Tensor,
-    b2_y1: torch.Tensor,
-    b2_y2: torch.Tensor,
-) -> torch.Tensor:
+    b1_x1: Tensor,
+    b1_x2: Tensor,
+    b2_x1: Tensor,
+    b2_x2: Tensor,
+    b1_y1: Tensor,
+    b1_y2: Tensor,
+    b2_y1: Tensor,
+    b2_y2: Tensor,
+) -> Tensor:
     """Squared distance of the centres."""
     inputs = (b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2)
     return (
@@ -104,9 +95,7 @@ def fused_get_center_dist(
     )
 
 
-def fused_get_ciou_diagonal_angle(
-    w1: torch.Tensor, h1: torch.Tensor, w2: torch.Tensor, h2: torch.Tensor, eps: float
-) -> torch.Tensor:
+def fused_get_ciou_diagonal_angle(w1: Tensor, h1: Tensor, w2: Tensor, h2: Tensor, eps: float) -> Tensor:
     """The aspect term v = 4/pi^2 (atan(w2 / (h2 + eps)) - atan(w1 / (h1 + eps)))^2."""
     inputs = (w1, h1, w2, h2)
     return (
@@ -117,8 +106,8 @@ def fused_get_ciou_diagonal_angle(
 
 
 def fused_get_ciou_result(
-    v: torch.Tensor, iou: torch.Tensor, rho2: torch.Tensor, c2: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+    v: Tensor, iou: Tensor, rho2: Tensor, c2: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
     """(iou - (rho2 / c2 + v alpha), alpha) with alpha = v / (v - iou + 1 + eps); no gradient goes through
     alpha.
     """

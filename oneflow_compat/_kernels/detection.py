@@ -60,7 +60,7 @@ def nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torc
     return order[nms_mask(boxes[order], iou_threshold).bool()]
 
 
-_MAX_POINTS = 2**31  # as kMaxPoints of csrc/cpu/detection.cpp
+_MAX_POINTS = 2**31  # the same as kMaxPoints of csrc/cpu/detection.cpp
 
 
 def _axis_points(

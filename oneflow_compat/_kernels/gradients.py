@@ -16,7 +16,7 @@ from .kernels import POINT, POINT_NAMES, point, run
 
 Context = Any  # torch's ctx of an autograd function, with attributes of ours
 Inputs = tuple[Any, ...]  # the arguments of an operator
-Gradients = tuple[torch.Tensor | None, ...]  # one for each argument of an operator
+Gradients = tuple[torch.Tensor | None, ...]  # a gradient for each argument of an operator
 
 _DIFFERENTIABLE = frozenset(name for name in POINT if name + "_backward" in POINT)
 

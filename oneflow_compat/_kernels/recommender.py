@@ -41,7 +41,7 @@ def fused_dot_feature_interaction(
         raise RuntimeError(
             f"{name}: output_concat must be ({x.shape[0]}, size), found {tuple(output_concat.shape)}"
         )
-    if x.device.type == "cpu" and _ext.use(x):  # on a GPU, torch's batched product is faster
+    if x.device.type == "cpu" and _ext.use(x):  # torch's batched product is faster on a GPU
         return references.join_features(
             kernels.run.pair_dots(x, self_interaction), x, output_concat, output_padding
         )

@@ -12,100 +12,72 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from . import _check
 
 
 # --------------------------------------------------------------------------- activations
-def fused_bias_add_gelu_ref(a: torch.Tensor, b: torch.Tensor, axis: int) -> torch.Tensor:
+def fused_bias_add_gelu_ref(a: Tensor, b: Tensor, axis: int) -> Tensor:
     return F.gelu(a + _check.along(b, axis, a.ndim))
 
 
-def fused_fast_gelu_mul_ref(x: torch.Tensor, multiplier: torch.Tensor) -> torch.Tensor:
+def fused_fast_gelu_mul_ref(x: Tensor, multiplier: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh") * multiplier
 
 
-def quick_gelu_ref(x: torch.Tensor) -> torch.Tensor:
+def quick_gelu_ref(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-def square_relu_ref(x: torch.Tensor) -> torch.Tensor:
+def square_relu_ref(x: Tensor) -> Tensor:
     return torch.relu(x).square()
 
 
 # --------------------------------------------------------------------------- boxes
 def coord_ref(
-    x1: torch.Tensor,
-    y1: torch.Tensor,
-    w1: torch.Tensor,
-    h1: torch.Tensor,
-    x2: torch.Tensor,
-    y2: torch.Tensor,
-    w2: torch.Tensor,
-    h2: torch.Tensor,
-) -> tuple[torch.Tensor, ...]:
+    x1: Tensor, y1: Tensor, w1: Tensor, h1: Tensor, x2: Tensor, y2: Tensor, w2: Tensor, h2: Tensor
+) -> tuple[Tensor, ...]:
     w1, h1, w2, h2 = w1 / 2, h1 / 2, w2 / 2, h2 / 2
     return x1 - w1, x1 + w1, y1 - h1, y1 + h1, x2 - w2, x2 + w2, y2 - h2, y2 + h2
 
 
-def intersection_ref(
-    b1_x1: torch.Tensor,
-    b1_x2: torch.Tensor,
-    b2_x1: torch.Tensor,
-    b2_x2: torch.Tensor,
-    b1_y1: torch.Tensor,
-    b1_y2: torch.Tensor,
-    b2_y1: torch.Tensor,
-    b2_y2: torch.Tensor,
-) -> torch.Tensor:
+def intersection_ref(*corners: Tensor) -> Tensor:
+    b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2 = corners
     width = (torch.minimum(b1_x2, b2_x2) - torch.maximum(b1_x1, b2_x1)).clamp_min(0)
     return width * (torch.minimum(b1_y2, b2_y2) - torch.maximum(b1_y1, b2_y1)).clamp_min(0)
 
 
-def iou_ref(
-    w1: torch.Tensor, h1: torch.Tensor, w2: torch.Tensor, h2: torch.Tensor, inter: torch.Tensor, eps: float
-) -> torch.Tensor:
+def iou_ref(w1: Tensor, h1: Tensor, w2: Tensor, h2: Tensor, inter: Tensor, eps: float) -> Tensor:
     return inter / (w1 * h1 + w2 * h2 - inter + eps)
 
 
 def convex_ref(
-    b1_x1: torch.Tensor,
-    b1_x2: torch.Tensor,
-    b2_x1: torch.Tensor,
-    b2_x2: torch.Tensor,
-    b1_y1: torch.Tensor,
-    b1_y2: torch.Tensor,
-    b2_y1: torch.Tensor,
-    b2_y2: torch.Tensor,
+    b1_x1: Tensor,
+    b1_x2: Tensor,
+    b2_x1: Tensor,
+    b2_x2: Tensor,
+    b1_y1: Tensor,
+    b1_y2: Tensor,
+    b2_y1: Tensor,
+    b2_y2: Tensor,
     eps: float,
-) -> torch.Tensor:
+) -> Tensor:
     width = torch.maximum(b1_x2, b2_x2) - torch.minimum(b1_x1, b2_x1)
     height = torch.maximum(b1_y2, b2_y2) - torch.minimum(b1_y1, b2_y1)
     return width.square() + height.square() + eps
 
 
-def center_dist_ref(
-    b1_x1: torch.Tensor,
-    b1_x2: torch.Tensor,
-    b2_x1: torch.Tensor,
-    b2_x2: torch.Tensor,
-    b1_y1: torch.Tensor,
-    b1_y2: torch.Tensor,
-    b2_y1: torch.Tensor,
-    b2_y2: torch.Tensor,
-) -> torch.Tensor:
+def center_dist_ref(*corners: Tensor) -> Tensor:
+    b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2 = corners
     return ((b2_x1 + b2_x2 - b1_x1 - b1_x2).square() + (b2_y1 + b2_y2 - b1_y1 - b1_y2).square()) / 4
 
 
-def angle_ref(
-    w1: torch.Tensor, h1: torch.Tensor, w2: torch.Tensor, h2: torch.Tensor, eps: float
-) -> torch.Tensor:
+def angle_ref(w1: Tensor, h1: Tensor, w2: Tensor, h2: Tensor, eps: float) -> Tensor:
     return (4 / math.pi**2) * (torch.atan(w2 / (h2 + eps)) - torch.atan(w1 / (h1 + eps))).square()
 
 
-def ciou_ref(
-    v: torch.Tensor, iou: torch.Tensor, rho2: torch.Tensor, c2: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def ciou_ref(v: Tensor, iou: Tensor, rho2: Tensor, c2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         alpha = v / (v - iou + (1 + eps))
     return iou - (rho2 / c2 + v * alpha), alpha
@@ -113,17 +85,15 @@ def ciou_ref(
 
 # --------------------------------------------------------------------------- feature interactions
 def fused_dot_feature_interaction_ref(
-    x: torch.Tensor, output_concat: torch.Tensor | None, self_interaction: bool, output_padding: int
-) -> torch.Tensor:
+    x: Tensor, output_concat: Tensor | None, self_interaction: bool, output_padding: int
+) -> Tensor:
     """x (B, F, E): [output_concat | lower triangle of x @ x^T | zeros]."""
     dots = torch.bmm(x, x.mT)
     rows, columns = torch.tril_indices(x.shape[1], x.shape[1], 0 if self_interaction else -1, device=x.device)
     return join_features(dots[:, rows, columns], x, output_concat, output_padding)
 
 
-def join_features(
-    dots: torch.Tensor, x: torch.Tensor, output_concat: torch.Tensor | None, output_padding: int
-) -> torch.Tensor:
+def join_features(dots: Tensor, x: Tensor, output_concat: Tensor | None, output_padding: int) -> Tensor:
     parts = [dots]
     if output_concat is not None:
         parts.insert(0, output_concat)
@@ -133,7 +103,7 @@ def join_features(
 
 
 # --------------------------------------------------------------------------- sampling of images
-def bilinear(planes: torch.Tensor, y: torch.Tensor, x: torch.Tensor, zero_outside: bool) -> torch.Tensor:
+def bilinear(planes: Tensor, y: Tensor, x: Tensor, zero_outside: bool) -> Tensor:
     """planes (P, C, H, W) sampled at y, x (P, ...) -> (P, C, ...). Outside [-1, H] x [-1, W] the value is 0.
 
     zero_outside: neighbours beyond the border count as 0 (deform_conv2d); else the point is moved inside
@@ -158,7 +128,7 @@ def bilinear(planes: torch.Tensor, y: torch.Tensor, x: torch.Tensor, zero_outsid
         y, x = torch.where(top, y0, y), torch.where(left, x0, x)
     flat = planes.flatten(2)
 
-    def take(row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+    def take(row: Tensor, column: Tensor) -> Tensor:
         inside = valid & (row >= 0) & (row < height) & (column >= 0) & (column < width)
         at = row.clamp(0, height - 1).long() * width + column.clamp(0, width - 1).long()
         value = flat.gather(2, at.flatten(1).unsqueeze(1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
@@ -177,15 +147,15 @@ def bilinear(planes: torch.Tensor, y: torch.Tensor, x: torch.Tensor, zero_outsid
 
 
 def deform_columns_ref(
-    input: torch.Tensor,
-    offset: torch.Tensor,
-    mask: torch.Tensor | None,
+    input: Tensor,
+    offset: Tensor,
+    mask: Tensor | None,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     offset_groups: int,
-) -> torch.Tensor:
+) -> Tensor:
     """(N, C, kh * kw, oh, ow): input sampled at the kernel's points moved by offset, times mask."""
     n, c, height, width = input.shape
     kh, kw = kernel

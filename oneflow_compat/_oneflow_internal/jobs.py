@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .._errors import OneFlowError
-from .._graph.scopes import graph_name
+from ..nn.graph.scopes import graph_name
 
 _open: list[Any] = []  # the name of the open job, and its settings once they were given
 

@@ -25,9 +25,9 @@ SAME_MODULES = {
         "core.record.record_pb2": "_data.record_messages",
         "experimental": "compatible.single_client.experimental",
         "framework.args_tree": "nn.graph.args_tree",
-        "framework.config_util": "_graph.runtime_knobs",
-        "framework.multi_client_session": "_graph.multi_client_session",
-        "framework.scope_util": "_graph.scopes",
+        "framework.config_util": "nn.graph.runtime_knobs",
+        "framework.multi_client_session": "nn.graph.multi_client_session",
+        "framework.scope_util": "nn.graph.scopes",
         "framework.sysconfig": "sysconfig",
         "nn.utils.parameters_grouping": "optim.parameters_grouping",
         "special.special_ops": "special",
@@ -60,8 +60,8 @@ PACKAGES = {
 _HELPERS = "framework._helpers:"
 _FRAMEWORK = {
     "attr_util": (
-        "SetProtoMessageAttribute=_graph.runtime_knobs:SetProtoMessageAttribute"
-        " get_nested_attribute=_graph.runtime_knobs:get_nested_attribute"
+        "SetProtoMessageAttribute=nn.graph.runtime_knobs:SetProtoMessageAttribute"
+        " get_nested_attribute=nn.graph.runtime_knobs:get_nested_attribute"
     ),
     "balanced_splitter": f"BalancedRanges={_HELPERS}BalancedRanges",
     "c_api_util": (
@@ -89,7 +89,7 @@ _FRAMEWORK = {
     "graph_build_util": f"lazy_mode=_oneflow_internal.lazy_mode scope_to_proto={_HELPERS}scope_to_proto",
     "id_util": f"UniqueStr={_HELPERS}UniqueStr",
     "session_context": " ".join(
-        f"{name}=_graph.multi_client_session:{name}"
+        f"{name}=nn.graph.multi_client_session:{name}"
         for name in ("GetDefaultSession", "NewDefaultSession", "TryCloseDefaultSession")
     ),
     "tensor": (

@@ -83,7 +83,7 @@ class Function(torch.autograd.Function):
     Define `forward(ctx, *inputs)` and `backward(ctx, *out_grads)` as static methods.
     """
 
-    ctx = BackwardCFunction  # what the first argument of forward and backward offers
+    ctx = BackwardCFunction  # the class of the first argument of forward and backward
 
     def __init__(self) -> None:
         pass  # torch's warns that instances are useless; here they are callable

@@ -8,7 +8,7 @@ import torch
 
 from .._ops.tensor_types import _tensor_type
 
-_cuda: Any = torch.cuda  # its stub does not declare them
+_cuda: Any = torch.cuda  # torch's stub does not declare the types
 BFloat16Tensor = _cuda.BFloat16Tensor
 BoolTensor = _cuda.BoolTensor
 ByteTensor = _cuda.ByteTensor

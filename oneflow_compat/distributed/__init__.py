@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import torch.distributed as _dist
 
 from .. import _bind, _processes
-from ..env import is_multi_client  # its path in 0.5
+from ..env import is_multi_client  # the path in 0.5
 
 if TYPE_CHECKING:
     import torch

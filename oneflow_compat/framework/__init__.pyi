@@ -24,7 +24,7 @@ attr_util: Any
 balanced_splitter: Any
 c_api_util: Any
 check_point_v2: Any
-from oneflow._graph import runtime_knobs as config_util
+from oneflow.nn.graph import runtime_knobs as config_util
 distribute: Any
 docstr: Any
 dtype: Any
@@ -33,8 +33,8 @@ function_util: Any
 generator: Any
 graph_build_util: Any
 id_util: Any
-from oneflow._graph import multi_client_session as multi_client_session
-from oneflow._graph import scopes as scope_util
+from oneflow.nn.graph import multi_client_session as multi_client_session
+from oneflow.nn.graph import scopes as scope_util
 session_context: Any
 from oneflow import sysconfig as sysconfig
 tensor: Any

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import types
     from collections.abc import Callable, Iterable
 
-    from .._graph.scopes import Scope, ScopeProto
+    from ..nn.graph.scopes import Scope, ScopeProto
 
 
 _numbers = itertools.count()
@@ -121,7 +121,7 @@ def convert_numpy_dtype_to_oneflow_dtype(numpy_dtype: Any) -> torch.dtype:
         raise NotImplementedError(f"no tensor dtype for numpy's {np.dtype(numpy_dtype)}") from None
 
 
-# in the order of OneFlow's numbers; what is None no tensor has
+# In the order of OneFlow's dtype numbers. None: no tensor has this dtype.
 _BY_NUMBER = (
     None,
     "char",

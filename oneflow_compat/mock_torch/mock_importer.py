@@ -297,7 +297,7 @@ class enable(_Switch):
         if isinstance(mock_version, str):
             import oneflow
 
-            version = type(oneflow.__version__)(mock_version)  # it compares with tuples
+            version = type(oneflow.__version__)(mock_version)  # the class compares versions with tuples
             oneflow.__version__ = oneflow.version.__version__ = version
 
 

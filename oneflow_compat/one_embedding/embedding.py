@@ -16,7 +16,7 @@ import torch
 
 from .. import _processes
 from .._errors import difference_hint
-from .._graph.capture.update import step
+from .._graph import external_updates
 from . import functional, initial, snapshot
 from .options import check_arguments
 from .registry import LIVE
@@ -69,7 +69,7 @@ class Embedding(torch.nn.Module):
                 f"one_embedding runs on one rank here {difference_hint('one-embedding-shuffle')}; found"
                 f" {_processes.get_world_size()} ranks"
             )
-        self._widths = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
+        self._widths = self._column_widths(embedding_dim, tables)
         check_arguments(name, embedding_dim, dtype, key_type, tables, store_options)
         self.name, self.dtype, self.key_type = name, dtype, key_type
         self.padding_idx, self.seed = padding_idx, seed
@@ -91,6 +91,11 @@ class Embedding(torch.nn.Module):
         self._optimizer: weakref.ref[torch.optim.Optimizer] | None = None
         self._step = 0
         self._collected = CollectedGradients()
+
+    @staticmethod
+    def _column_widths(embedding_dim: int | Sequence[int], tables: Sequence[dict[str, Any]]) -> list[int]:
+        """Return the width of each column of a row."""
+        return [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
 
     def _of_table(
         self, i: int, table: Mapping[str, Any], default: dict[str, Any] | None
@@ -201,7 +206,7 @@ class Embedding(torch.nn.Module):
         self._optimizer = weakref.ref(optimizer)
         if in_graph:
             update = functools.partial(functional.update, embedding_id=self._number)
-            step.external_updates[self.shadow] = update
+            external_updates[self.shadow] = update
 
     def _group(self) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
         optimizer = self._optimizer() if self._optimizer is not None else None
@@ -356,34 +361,14 @@ class MultiTableEmbedding(Embedding):
     TypeError unless embedding_dim is an int.
     """
 
-    def __init__(
-        self,
-        name: str,
-        embedding_dim: int | Sequence[int],
-        dtype: torch.dtype,
-        key_type: torch.dtype,
-        tables: Sequence[dict[str, Any]],
-        store_options: dict[str, Any],
-        default_initializer: dict[str, Any] | None = None,
-        padding_idx: int | None = None,
-        seed: int = 0,
-    ) -> None:
+    @staticmethod
+    def _column_widths(embedding_dim: int | Sequence[int], tables: Sequence[dict[str, Any]]) -> list[int]:
         if not isinstance(embedding_dim, int):
             raise TypeError(
                 f"MultiTableEmbedding: embedding_dim is an int, found {embedding_dim!r};"
                 " MultiTableMultiColumnEmbedding takes a list"
             )
-        super().__init__(
-            name,
-            embedding_dim,
-            dtype,
-            key_type,
-            tables,
-            store_options,
-            default_initializer,
-            padding_idx,
-            seed,
-        )
+        return [embedding_dim]
 
 
 class MultiTableMultiColumnEmbedding(Embedding):
@@ -391,29 +376,9 @@ class MultiTableMultiColumnEmbedding(Embedding):
     side.
     """
 
-    def __init__(
-        self,
-        name: str,
-        embedding_dim: int | Sequence[int],
-        dtype: torch.dtype,
-        key_type: torch.dtype,
-        tables: Sequence[dict[str, Any]],
-        store_options: dict[str, Any],
-        default_initializer: dict[str, Any] | None = None,
-        padding_idx: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        if isinstance(embedding_dim, int):
-            columns = max((len(t.get("columns", ())) for t in tables), default=0)
-            embedding_dim = [embedding_dim] * max(1, columns)
-        super().__init__(
-            name,
-            list(embedding_dim),
-            dtype,
-            key_type,
-            tables,
-            store_options,
-            default_initializer,
-            padding_idx,
-            seed,
-        )
+    @staticmethod
+    def _column_widths(embedding_dim: int | Sequence[int], tables: Sequence[dict[str, Any]]) -> list[int]:
+        if not isinstance(embedding_dim, int):
+            return list(embedding_dim)
+        columns = max((len(t.get("columns", ())) for t in tables), default=0)
+        return [embedding_dim] * max(1, columns)

@@ -37,8 +37,8 @@ class AdamOptions(Optimizer):
             group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps
         )
         if not group["do_bias_correction"] and state_steps:
-            # after infinitely many steps both corrections are exactly 1; the kernels advance these copies, we
-            # the state
+            # Both corrections are exactly 1 after infinitely many steps. The kernels advance these copies; we
+            # advance the state.
             for i, step in enumerate(state_steps):
                 step += 1
                 state_steps[i] = torch.full_like(step, float("inf"))

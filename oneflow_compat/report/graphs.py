@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._graph.eager_calls import EagerCalls
-from .._graph.engine import Engine
-from .._graph.errors import CodeLocation, location_text, user_location
+from .._graph import CodeLocation, EagerCalls, Engine, location_text, user_location
 
 _EAGER = "calls in eager mode"  # the subject of such an explanation
 
@@ -36,7 +34,7 @@ class GraphRecord:
     eager_calls: int = 0
     failed_calls: int = 0
     captures: int = 0
-    capture_seconds: float = 0.0  # with compilation
+    capture_seconds: float = 0.0  # the seconds include compilation
     fallbacks: list[str] = field(default_factory=list)  # warnings that a program runs on another backend
 
     @property
@@ -71,7 +69,8 @@ class GraphRecorder:
     """Records each graph that is made and called inside `recording()`."""
 
     def __init__(self) -> None:
-        self._records: dict[int, GraphRecord] = {}  # by the id of the engine, which the record keeps alive
+        # {id of an engine: its record, which keeps the engine alive}
+        self._records: dict[int, GraphRecord] = {}
         self._by_assumptions: dict[int, GraphRecord] = {}
 
     @property

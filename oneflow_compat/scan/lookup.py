@@ -201,7 +201,7 @@ def row_ids(target: Target) -> list[str]:
     elif callable(target.value):
         ids.update((id, None) for id in by_object.get(_identity(target.value), ()))
     if target.owner is not None and target.path in INTEGER_OPERATORS:
-        return []  # these rows concern integers, and the source does not show the dtype of the tensor
+        return []  # the rows concern integers, and the source does not show the dtype of the tensor
     return list(ids)
 
 

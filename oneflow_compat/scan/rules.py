@@ -201,7 +201,7 @@ RULES: dict[str, dict[str, tuple[Rule, ...] | dict[str, tuple[Rule, ...]]]] = {
         },
         "norm-matrix": {
             "norm": (Never(),)
-        },  # for OneFlow programs the row concerns the method; see METHODS_ONLY
+        },  # the row concerns the method in OneFlow programs; see METHODS_ONLY
         "real-imag-attributes": (Called(),),
         "sgd-maximize": (Passed("maximize", 6, (False,)),),
         "categorical-logits": (Passed("logits", 1, (None,)),),

@@ -57,7 +57,9 @@ def passes(api, program, **options):
 
 
 def graph_class(**bugs):
-    """nn.Graph that runs build() eagerly on copies written back, with bugs: change(outputs, gradients) or before(args)."""
+    """nn.Graph that runs build() eagerly on copies written back, with bugs: change(outputs, gradients) or
+    before(args).
+    """
 
     class Graph:
         def __init__(self):

@@ -448,7 +448,7 @@ def wrong_buffer_in_the_graph(api):
     return m(api.random_tensor(2, dim0=4, dim1=3))
 
 
-# ------------------------------------------------------------------ a library with tensors of its own and no gradients
+# ------------------------------------------------------------------ a library with tensors of its own and no
 NUMPY = types.SimpleNamespace(
     __name__="numpylib",
     Tensor=np.ndarray,

@@ -1,4 +1,6 @@
-"""Run the scripts of a folder, each with its buggy library and again with the library without the bug; print the outcomes as JSON."""
+"""Run the scripts of a folder, each with its buggy library and again with the library without the bug; print
+the outcomes as JSON.
+"""
 
 import contextlib
 import io

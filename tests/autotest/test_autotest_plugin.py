@@ -58,7 +58,10 @@ def test_an_unknown_mode_is_refused(tmp_path):
 
 
 def test_the_harness_imports_neither_oneflow_nor_torch_by_itself():
-    code = "import oneflow_autotest, oneflow_autotest.pytest_plugin, oneflow_autotest.parity.table, sys; print([m for m in ('torch', 'oneflow') if m in sys.modules])"
+    code = (
+        "import oneflow_autotest, oneflow_autotest.pytest_plugin, oneflow_autotest.parity.table, sys;"
+        " print([m for m in ('torch', 'oneflow') if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
     sources = [p.read_text() for p in (ROOT / "autotest").rglob("*.py")]
     assert len(sources) > 15 and not any(

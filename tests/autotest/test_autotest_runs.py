@@ -1,5 +1,5 @@
-"""How cases are sampled and rerun: counting, refusals, seeds, shrinking, replay from the database, the printed
-script.
+"""How cases are sampled and rerun: counting, refusals, seeds, shrinking, replay from the database, the
+printed script.
 """
 
 import os

@@ -87,7 +87,10 @@ def test_gradients_of_a_library_without_backward_are_compared():
 def test_the_script_of_such_a_gradient_fails_alone(tmp_path):
     e = failure(functional(exp=wrong_exp), program)
     lines = str(e).split("-" * 78)[1]
-    library = "from test_other_libraries import *\nfrom test_other_libraries import wrong_exp as exp\nndarray = Array\n"
+    library = (
+        "from test_other_libraries import *\nfrom test_other_libraries import wrong_exp as exp\n"
+        "ndarray = Array\n"
+    )
     (tmp_path / "buggy_functional.py").write_text(library)
     (tmp_path / "good_functional.py").write_text("from test_other_libraries import *\nndarray = Array\n")
     for name, code in (("buggy_functional", 1), ("good_functional", 0)):

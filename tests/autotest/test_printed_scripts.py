@@ -37,7 +37,9 @@ def failure_of(bug):
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory):
-    """{bug: (failure, script, outcome with the bug, outcome without it)}; all scripts run in one child process."""
+    """{bug: (failure, script, outcome with the bug, outcome without it)}; all scripts run in one child
+    process.
+    """
     folder, failures = tmp_path_factory.mktemp("scripts"), {}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("DATABASE", "none"), ("SEED", "20"), ("SHRINK_SECONDS", "0")):
@@ -117,7 +119,10 @@ def test_gradients_of_a_library_without_them_are_refused_clearly():
     api = oneflow_autotest.bind(torch, bug.faithful, names=("torch", "numpylib"))
     with pytest.raises(
         TypeError,
-        match=r"numpylib's tensors \(ndarray\) have no requires_grad_\(\): say @autotest\(auto_backward=False\)",
+        match=(
+            r"numpylib's tensors \(ndarray\) have no requires_grad_\(\): say"
+            r" @autotest\(auto_backward=False\)"
+        ),
     ):
         api.autotest(n=1)(lambda case: api.random_tensor(1))(None)
 

@@ -1,4 +1,6 @@
-"""OneFlow-style tests of functions: math, reductions, shapes, indexing, linear algebra, complex, empty tensors."""
+"""OneFlow-style tests of functions: math, reductions, shapes, indexing, linear algebra, complex, empty
+tensors.
+"""
 
 import unittest
 

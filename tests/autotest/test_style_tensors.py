@@ -1,4 +1,6 @@
-"""OneFlow-style tests of tensor methods: operators, in-place, slices and their assignment, iteration, attributes."""
+"""OneFlow-style tests of tensor methods: operators, in-place, slices and their assignment, iteration,
+attributes.
+"""
 
 import unittest
 from collections import OrderedDict

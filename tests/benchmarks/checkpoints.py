@@ -1,14 +1,15 @@
-"""Sharded checkpoints: rate beside the disk's, peak memory, and how long an asynchronous save stops the program.
+"""Sharded checkpoints: rate beside the disk's, peak memory, and how long an asynchronous save stops the
+program.
 
     python tests/benchmarks/checkpoints.py --gib 1.5                    # one process
     python -m oneflow.distributed.launch --nproc_per_node 2 tests/benchmarks/checkpoints.py --gib 1.5
     ... --folder PATH          where to write (the current folder)
 
 Each round writes the bytes of the checkpoint with plain write() and fsync(), and then saves the checkpoint;
-then it reads the files with plain read(), and then loads the checkpoint. Files are dropped from the page cache
-before a read. Every rank writes and reads at the same time. Prints one line of JSON on rank 0: the median of the
-rounds. "memory" is the growth of the process's peak, as a part of the rank's shard: a save streams, and a load into
-given tensors needs no second copy.
+then it reads the files with plain read(), and then loads the checkpoint. Files are dropped from the page
+cache before a read. Every rank writes and reads at the same time. Prints one line of JSON on rank 0: the
+median of the rounds. "memory" is the growth of the process's peak, as a part of the rank's shard: a save
+streams, and a load into given tensors needs no second copy.
 """
 
 import argparse

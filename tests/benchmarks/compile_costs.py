@@ -1,7 +1,9 @@
 """Measure the compile time and the savings of inductor: the initial estimates of the backend auto
 (oneflow_compat/_graph/compile/auto.py).
 
-OMP_NUM_THREADS=1 python tests/benchmarks/compile_costs.py        # writes tests/golden/compile_costs.json, with an empty compiler cache
+OMP_NUM_THREADS=1 python tests/benchmarks/compile_costs.py
+
+The script writes tests/golden/compile_costs.json. It uses an empty compiler cache.
 """
 
 import json

@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/compiled_steps.py
     OMP_NUM_THREADS=1 python tests/benchmarks/compiled_steps.py --steps mlp,gan --calls 300
 
-The sides run in turns in one process, and each figure is the ratio of medians: how many times as fast as eager mode.
-Each side has its own models from one seed. `loss.item()` is kept in every step.
+The sides run in turns in one process, and each figure is the ratio of medians: how many times as fast as
+eager mode. Each side has its own models from one seed. `loss.item()` is kept in every step.
 """
 
 import argparse

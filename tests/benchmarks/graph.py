@@ -1,8 +1,11 @@
-"""nn.Graph against torch eager, torch.compile, jax.jit and OneFlow's own Graph: the tables of docs/performance.md.
+"""nn.Graph against torch eager, torch.compile, jax.jit and OneFlow's own Graph: the tables of
+docs/performance.md.
 
-    python tests/benchmarks/graph.py                        all tables (an hour on two cores; most of it is torch.compile)
+    python tests/benchmarks/graph.py    all tables (an hour on two cores, mostly torch.compile)
     python tests/benchmarks/graph.py --tables step --models mlp,gpt2 --cases sgd-small,infer-large
-    python tests/benchmarks/graph.py --tables first,memory,overhead --oneflow /path/to/a/python/with/oneflow-0.9
+    python tests/benchmarks/graph.py --tables first,memory,overhead --oneflow PYTHON
+
+PYTHON is an interpreter with OneFlow 0.9.
 
 Variants run in turns and medians are printed, so that changes of the machine's load affect all variants
 equally. A turn of a short step is one warm-up call and up to 20 measured calls. The warm-up call fills the
@@ -191,7 +194,9 @@ def first_and_memory(args, tables):
 
 
 def overhead(count=100):
-    """Microseconds per call of the engine itself with `count` parameters: the program is replaced by its last result."""
+    """Microseconds per call of the engine itself with `count` parameters: the program is replaced by its last
+    result.
+    """
     from graph_models import OPTIMIZERS
     from graph_variants import graph_step
     from torch import nn
@@ -256,7 +261,8 @@ def main():
     if args.one:
         return one(*args.one)
     print(
-        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, {os.cpu_count()} cores, {args.clock} time, medians of {args.rounds} rounds in turns"
+        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads,"
+        f" {os.cpu_count()} cores, {args.clock} time, medians of {args.rounds} rounds in turns"
     )
     results = {}
     if "overhead" in args.tables:

@@ -1,4 +1,6 @@
-"""The whole training step under jax.jit: MLPs and the GPT of graph_models.py, for comparison of speed only."""
+"""The whole training step under jax.jit: MLPs and the GPT of graph_models.py, for comparison of speed
+only.
+"""
 
 import os
 
@@ -61,10 +63,20 @@ def _mlp(width, normed):
 
 def _gpt(vocabulary=1000, width=128, depth=4, heads=4, positions=64):
     rng = np.random.default_rng(0)
-    block = lambda: {"n1": _norm(width), "qkv": _linear(rng, width, 3 * width), "out": _linear(rng, width, width),
-                     "n2": _norm(width), "up": _linear(rng, width, 4 * width), "down": _linear(rng, 4 * width, width)}  # fmt: skip
-    params = {"embed": rng.normal(0, 0.02, (vocabulary, width)).astype("float32"), "place": rng.normal(0, 0.02, (positions, width)).astype("float32"),
-              "blocks": [block() for _ in range(depth)], "norm": _norm(width)}  # fmt: skip
+    block = lambda: {
+        "n1": _norm(width),
+        "qkv": _linear(rng, width, 3 * width),
+        "out": _linear(rng, width, width),
+        "n2": _norm(width),
+        "up": _linear(rng, width, 4 * width),
+        "down": _linear(rng, 4 * width, width),
+    }
+    params = {
+        "embed": rng.normal(0, 0.02, (vocabulary, width)).astype("float32"),
+        "place": rng.normal(0, 0.02, (positions, width)).astype("float32"),
+        "blocks": [block() for _ in range(depth)],
+        "norm": _norm(width),
+    }
 
     def attention(p, x):
         n, t, _ = x.shape

@@ -94,8 +94,16 @@ GPT = dict(
     embd_pdrop=0.0,
     attn_pdrop=0.0,
 )
-BERT = dict(vocab_size=1000, hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512, max_position_embeddings=64,
-            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)  # fmt: skip
+BERT = dict(
+    vocab_size=1000,
+    hidden_size=128,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    intermediate_size=512,
+    max_position_embeddings=64,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
 
 LLAMA = dict(
     vocab_size=1000,

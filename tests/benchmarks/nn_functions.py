@@ -1,4 +1,6 @@
-"""Microseconds that the functions of oneflow.nn.functional add to torch's, same process, interleaved:  python nn_functions.py
+"""Microseconds that the functions of oneflow.nn.functional add to torch's, same process, interleaved.
+
+    python tests/benchmarks/nn_functions.py
 
 The best of 60 short rounds on each side (other load only adds time); more than 1 us is marked.
 """

@@ -2,11 +2,12 @@
 
     python tests/benchmarks/ofrecord.py --make /tmp/records          # 512 JPEGs of about 400x350 pixels, once
     python tests/benchmarks/ofrecord.py /tmp/records                 # this package
-    ORACLE-PYTHON tests/benchmarks/ofrecord.py /tmp/records          # real OneFlow, same program, same records
+    ORACLE-PYTHON tests/benchmarks/ofrecord.py /tmp/records          # real OneFlow, same program and records
     ... --pipeline random      random crops (training) instead of whole images (evaluation)
     ... --no-opencv            this package with Pillow and torch alone
 
-Prints one line of JSON: images per second and per second of CPU time, each the best of several runs, after one to warm up.
+Prints one line of JSON: images per second and per second of CPU time, each the best of several runs, after
+one to warm up.
 """
 
 import argparse

@@ -1,12 +1,14 @@
 """Each custom operator against its torch composition, torch.compile of it, and a copy of the same bytes.
 
-    python tests/benchmarks/ops.py [name ...] [--device cuda] [--no-backward] [--no-compile] [--seconds 0.25] [--json FILE]
+    python tests/benchmarks/ops.py [name ...] [--device cuda] [--no-backward] [--no-compile] [--seconds 0.25]
+        [--json FILE]
 
-Prints the table of docs/operators.md: milliseconds, medians of rounds that take the candidates in turn. ours; plain, the torch
-composition; compiled, torch.compile of it; torch, the one call of torch that does the same, where there is one; copy, a copy
-of half the bytes read and written: the time memory alone would take. Freed memory stays with the process, as under nn.Graph:
-else each result of more than 32 MB is memory the kernel has to clear first, which takes longer than any operator. "plain / ours" is the median of the rounds' ratios,
-"of copy" copy / ours. The gradient's columns walk a kept graph again: ours, plain, their ratio.
+Prints the table of docs/operators.md: milliseconds, medians of rounds that take the candidates in turn. ours;
+plain, the torch composition; compiled, torch.compile of it; torch, the one call of torch that does the same,
+where there is one; copy, a copy of half the bytes read and written: the time memory alone would take. Freed
+memory stays with the process, as under nn.Graph: else each result of more than 32 MB is memory the kernel has
+to clear first, which takes longer than any operator. "plain / ours" is the median of the rounds' ratios, "of
+copy" copy / ours. The gradient's columns walk a kept graph again: ours, plain, their ratio.
 """
 
 import argparse
@@ -325,7 +327,9 @@ def unfused(step):
 
 
 def rounds(functions, seconds, sync):
-    """The times of each function by round; a round takes them in turn, so that a busy machine hits all alike."""
+    """The times of each function by round; a round takes them in turn, so that a busy machine hits
+    all alike.
+    """
     times, number = [[] for _ in functions], []
     for f in functions:
         f(), sync()
@@ -359,7 +363,9 @@ def backward_of(function, inputs):
 
 
 def gradients(name, inputs, functions):
-    """backward_of each function; of the rotary embedding and of regions the first input alone is differentiated."""
+    """backward_of each function; of the rotary embedding and of regions the first input alone is
+    differentiated.
+    """
     if "rotary" in name or "roi_align" in name:
         return [backward_of(lambda x, f=f: f(x, *inputs[1:]), (inputs[0].clone(),)) for f in functions]
     return [backward_of(f, tuple(x.clone() for x in inputs)) for f in functions]
@@ -410,7 +416,8 @@ def main():
     keep_freed_memory()
     torch.manual_seed(0)
     print(
-        "| operator | ours | plain | compiled | torch | copy | plain / ours | of copy | gradient: ours | plain | plain / ours |"
+        "| operator | ours | plain | compiled | torch | copy | plain / ours | of copy | gradient:"
+        " ours | plain | plain / ours |"
     )
     print("| --- " * 11 + "|")
     rows = {}

@@ -22,7 +22,10 @@ import oneflow as flow
 
 def imports(runs):
     """Seconds of `import torch` and of `import oneflow` after it, in fresh processes."""
-    code = "import time; a = time.perf_counter(); import torch; b = time.perf_counter(); import oneflow; c = time.perf_counter(); print(b - a, c - b)"
+    code = (
+        "import time; a = time.perf_counter(); import torch; b = time.perf_counter(); import oneflow; c"
+        " = time.perf_counter(); print(b - a, c - b)"
+    )
     pairs = [
         tuple(
             map(
@@ -109,7 +112,10 @@ def main(argv=None):
 
     other = [n for n in ALIASES["oneflow"].split() if getattr(flow, n) is not getattr(torch, n)]
     print(
-        f"alias rows of the top level: {len(ALIASES['oneflow'].split()) - len(other)} are torch's very objects"
+        (
+            f"alias rows of the top level: {len(ALIASES['oneflow'].split()) - len(other)} are torch's"
+            f" very objects"
+        )
         + (f", {other} are not" if other else "")
     )
     if other:

@@ -1,7 +1,8 @@
 """Measure the benefit of each rewrite of a graph: a training step with every option on, against the same step
 without one pass.
 
-    python tests/benchmarks/rewrites.py [--cases gpt2,clip,...] [--rounds 15] [--inference] [--device cpu|cuda]
+    python tests/benchmarks/rewrites.py [--cases gpt2,clip,...] [--rounds 15] [--inference]
+        [--device cpu|cuda]
 
 A figure is the time without the pass divided by the time with it: 1.20 means that the step is 20% slower
 without the pass. Rounds of the variants are interleaved and medians are compared. Figures are comparable
@@ -117,10 +118,27 @@ def language(model, ids):
     return model(input_ids=ids, labels=ids).loss
 
 
-GPT = dict(vocab_size=1000, n_embd=256, n_layer=4, n_head=4, n_positions=256, bos_token_id=1, eos_token_id=1, pad_token_id=1, attn_implementation="eager",
-           use_cache=False)  # fmt: skip
-BERT = dict(vocab_size=1000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, max_position_embeddings=512,
-            attn_implementation="eager")  # fmt: skip
+GPT = dict(
+    vocab_size=1000,
+    n_embd=256,
+    n_layer=4,
+    n_head=4,
+    n_positions=256,
+    bos_token_id=1,
+    eos_token_id=1,
+    pad_token_id=1,
+    attn_implementation="eager",
+    use_cache=False,
+)
+BERT = dict(
+    vocab_size=1000,
+    hidden_size=256,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    intermediate_size=1024,
+    max_position_embeddings=512,
+    attn_implementation="eager",
+)
 DRY = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 
 
@@ -234,7 +252,8 @@ def main():
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     print(
-        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, aten, {'inference' if args.inference else 'training, AdamW, clipped, GradScaler'}"
+        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, aten,"
+        f" {'inference' if args.inference else 'training, AdamW, clipped, GradScaler'}"
     )
     for name in args.cases.split(","):
         measured = measure(name, args)

@@ -1,6 +1,6 @@
 """One program for many lengths: the number of programs, the speed at each length, the memory.
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/shapes.py                       # aten and inductor, GPT and LSTM steps
+    OMP_NUM_THREADS=1 python tests/benchmarks/shapes.py  # aten and inductor, GPT and LSTM steps
     OMP_NUM_THREADS=1 python tests/benchmarks/shapes.py --backend aten --lengths 50
 
 A graph with the default `config.dynamic` sees all lengths once. Then at some lengths its steps and those of a
@@ -113,7 +113,10 @@ def measure(model, backend, lengths, at, rounds):
     for length in at:
         mine, theirs = ratio(dynamic, step_of(model, backend, False), length, rounds)
         print(
-            f"{model:5} {backend:9} length {length:4}: dynamic {mine:.2f} ms, static {theirs:.2f} ms, ratio {mine / theirs:.3f}",
+            (
+                f"{model:5} {backend:9} length {length:4}: dynamic {mine:.2f} ms, static {theirs:.2f}"
+                f" ms, ratio {mine / theirs:.3f}"
+            ),
             flush=True,
         )
 
@@ -140,7 +143,10 @@ def memory(model, backend):
         for kind in ("dynamic", "static")
     ]
     print(
-        f"{model:5} {backend:9} peak memory: dynamic {peaks[0]:.0f} MiB, static {peaks[1]:.0f} MiB, ratio {peaks[0] / peaks[1]:.3f}",
+        (
+            f"{model:5} {backend:9} peak memory: dynamic {peaks[0]:.0f} MiB, static {peaks[1]:.0f} MiB,"
+            f" ratio {peaks[0] / peaks[1]:.3f}"
+        ),
         flush=True,
     )
 

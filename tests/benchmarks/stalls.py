@@ -3,11 +3,12 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/stalls.py                       # transformer and ResNet-50
     OMP_NUM_THREADS=1 python tests/benchmarks/stalls.py --models transformer --after 100
 
-The third call looks the program up. A child process compiles from the fourth call on (auto itself waits until a
-compiled program pays), and the loop goes on until some steps after the switch. A stall is the time of a step beyond the
-median of its phase: the call that looks the program up and the one that starts the child, the calls while the child
-compiles, the call that loads the compiled program, and the calls after it, of which the first one runs the program for
-the first time. Wall time is what a user sees; the CPU time of the loop's thread depends less on what else runs.
+The third call looks the program up. A child process compiles from the fourth call on (auto itself waits until
+a compiled program pays), and the loop goes on until some steps after the switch. A stall is the time of a
+step beyond the median of its phase: the call that looks the program up and the one that starts the child, the
+calls while the child compiles, the call that loads the compiled program, and the calls after it, of which the
+first one runs the program for the first time. Wall time is what a user sees; the CPU time of the loop's
+thread depends less on what else runs.
 """
 
 import argparse

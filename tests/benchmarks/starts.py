@@ -1,13 +1,15 @@
 """Measure the time to the first training step: cold, and in a second process with warm caches.
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/starts.py                          # both models, nn.Graph and torch.compile
+    OMP_NUM_THREADS=1 python tests/benchmarks/starts.py  # both models, nn.Graph and torch.compile
     OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --models transformer --turns 5
-    OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --variants graph --against OLD   # OLD: a folder with another package oneflow
-    OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --variants graph,compile,jax   # jax: the transformer, if jax is installed
+    OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --variants graph --against OLD
+    OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --variants graph,compile,jax
 
-Each figure is the CPU time (user and system, child processes included) from the first call of the step to its result.
-Modules are imported, and model and optimizer are made before. Each variant has caches of its own, empty in its first
-process. The variants run in turns; the warm figure is the median of the turns.
+OLD is a folder with another package oneflow. The variant jax trains the transformer, if jax is installed.
+
+Each figure is the CPU time (user and system, child processes included) from the first call of the step to its
+result. Modules are imported, and model and optimizer are made before. Each variant has caches of its own,
+empty in its first process. The variants run in turns; the warm figure is the median of the turns.
 """
 
 import argparse
@@ -159,7 +161,10 @@ def main():
         for name, *_ in sides:
             median = statistics.median(w["cpu"] for w in warm[name])
             print(
-                f"{model:12} {name:24} cold {cold[name]['cpu']:6.2f} s CPU, second process {median:5.2f} s CPU",
+                (
+                    f"{model:12} {name:24} cold {cold[name]['cpu']:6.2f} s CPU, second process"
+                    f" {median:5.2f} s CPU"
+                ),
                 flush=True,
             )
 

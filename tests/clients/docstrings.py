@@ -18,12 +18,17 @@ import signal
 import sys
 import tempfile
 
-MODULES = """torch torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.nn.utils.rnn torch.nn.utils.parametrizations torch.nn.utils.parametrize
-    torch.nn.utils.prune torch.optim torch.optim.lr_scheduler torch.optim.swa_utils torch.autograd torch.autograd.functional torch.autograd.forward_ad
-    torch.autograd.graph torch.linalg torch.fft torch.special torch.distributions torch.distributions.transforms torch.distributions.constraints torch.func
-    torch.sparse torch.utils.data torch.utils.checkpoint torch.utils.hooks torch.random torch.amp torch.fx torch.jit torch.nested torch.masked
-    torch.signal.windows torch.profiler torch.overrides torch.nn.attention torch.export torch.library torch.testing torch.futures torch.package
-    torch.utils.dlpack torch.utils.benchmark torch.utils._pytree""".split()
+MODULES = """
+    torch torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.nn.utils.rnn
+    torch.nn.utils.parametrizations torch.nn.utils.parametrize torch.nn.utils.prune torch.optim
+    torch.optim.lr_scheduler torch.optim.swa_utils torch.autograd torch.autograd.functional
+    torch.autograd.forward_ad torch.autograd.graph torch.linalg torch.fft torch.special torch.distributions
+    torch.distributions.transforms torch.distributions.constraints torch.func torch.sparse torch.utils.data
+    torch.utils.checkpoint torch.utils.hooks torch.random torch.amp torch.fx torch.jit torch.nested
+    torch.masked torch.signal.windows torch.profiler torch.overrides torch.nn.attention torch.export
+    torch.library torch.testing torch.futures torch.package torch.utils.dlpack torch.utils.benchmark
+    torch.utils._pytree
+""".split()
 
 
 def examples():
@@ -91,7 +96,9 @@ def results(statements, mock):
 
 
 def apart(statements, mock):
-    """results() in a process of its own, in a folder of its own; processes that the examples leave behind end with it."""
+    """results() in a process of its own, in a folder of its own; processes that the examples leave behind end
+    with it.
+    """
     folder = tempfile.mkdtemp()
     child = os.fork()
     if child == 0:

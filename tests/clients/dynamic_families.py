@@ -1,9 +1,11 @@
-"""Train 20 families of models at five sizes each, eager and in nn.Graph: python tests/clients/dynamic_families.py [NAME ...]
+"""Train 20 families of models at five sizes each, eager and in nn.Graph.
 
-Two sizes of each batch differ from call to call: the number of samples, the length of sequences, or height and width of
-images. On aten the losses, weights and buffers of all five steps equal eager's bit for bit. Other backends
-round differently. For them both modes start each step from equal weights, and the script prints the largest
-relative errors of a loss and of a weight update.
+    python tests/clients/dynamic_families.py [NAME ...]
+
+Two sizes of each batch differ from call to call: the number of samples, the length of sequences, or height
+and width of images. On aten the losses, weights and buffers of all five steps equal eager's bit for bit.
+Other backends round differently. For them both modes start each step from equal weights, and the script
+prints the largest relative errors of a loss and of a weight update.
 
     make families BACKEND=aten       # about a minute
     make families                    # inductor: each family is compiled two to six times, about half an hour
@@ -30,8 +32,8 @@ LENGTHS = (24, 16, 33, 8, 50)
 BATCHES = (4, 7, 5, 9, 3)
 IMAGES = ((64, 64), (96, 64), (64, 96), (128, 96), (96, 96))
 
-# Float32 has 24 bits. Inductor sums in another order and has its own exp and tanh; a step of a deep network with
-# batch norm over few values stretches the difference.
+# Float32 has 24 bits. Inductor sums in another order and has its own exp and tanh; a step of a deep network
+# with batch norm over few values stretches the difference.
 LOSS_ERROR, STEP_ERROR = 1e-4, 5e-3
 
 
@@ -240,77 +242,152 @@ _WORDS = dict(vocab_size=100, max_position_embeddings=64)
 FAMILIES = {
     "GPT-2": Family(
         "transformers",
-        transformer("GPT2Config", "GPT2LMHeadModel", vocab_size=100, n_embd=32, n_layer=2, n_head=2, n_positions=64),
-        tokens, LENGTHS, language,
+        transformer(
+            "GPT2Config", "GPT2LMHeadModel", vocab_size=100, n_embd=32, n_layer=2, n_head=2, n_positions=64
+        ),
+        tokens,
+        LENGTHS,
+        language,
     ),
     "BERT": Family(
-        "transformers", transformer("BertConfig", "BertForMaskedLM", **_WORDS, **_LAYERS, **_NO_DROPOUT),
-        tokens, LENGTHS, language,
+        "transformers",
+        transformer("BertConfig", "BertForMaskedLM", **_WORDS, **_LAYERS, **_NO_DROPOUT),
+        tokens,
+        LENGTHS,
+        language,
     ),
     "Llama": Family(
-        "transformers", transformer("LlamaConfig", "LlamaForCausalLM", num_key_value_heads=1, **_WORDS, **_LAYERS),
-        tokens, LENGTHS, language,
+        "transformers",
+        transformer("LlamaConfig", "LlamaForCausalLM", num_key_value_heads=1, **_WORDS, **_LAYERS),
+        tokens,
+        LENGTHS,
+        language,
     ),
     "T5": Family(
         "transformers",
         transformer(
-            "T5Config", "T5ForConditionalGeneration", vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2,
-            num_heads=2, dropout_rate=0.0, decoder_start_token_id=0,
+            "T5Config",
+            "T5ForConditionalGeneration",
+            vocab_size=100,
+            d_model=32,
+            d_kv=16,
+            d_ff=64,
+            num_layers=2,
+            num_heads=2,
+            dropout_rate=0.0,
+            decoder_start_token_id=0,
         ),
-        tokens, LENGTHS, language,
+        tokens,
+        LENGTHS,
+        language,
     ),
     "Mamba": Family(
         "transformers",
-        transformer("MambaConfig", "MambaForCausalLM", vocab_size=100, hidden_size=32, state_size=4, num_hidden_layers=1),
-        lambda count: (torch.randint(0, 100, (count, 6)),), BATCHES, language,
+        transformer(
+            "MambaConfig",
+            "MambaForCausalLM",
+            vocab_size=100,
+            hidden_size=32,
+            state_size=4,
+            num_hidden_layers=1,
+        ),
+        lambda count: (torch.randint(0, 100, (count, 6)),),
+        BATCHES,
+        language,
     ),
     "ViT": Family(
-        "transformers", transformer("ViTConfig", "ViTModel", image_size=64, patch_size=16, **_LAYERS, **_NO_DROPOUT),
-        images_of_batch, BATCHES, last_hidden,
+        "transformers",
+        transformer("ViTConfig", "ViTModel", image_size=64, patch_size=16, **_LAYERS, **_NO_DROPOUT),
+        images_of_batch,
+        BATCHES,
+        last_hidden,
     ),
     "SegFormer": Family(
         "transformers",
         transformer(
-            "SegformerConfig", "SegformerForSemanticSegmentation", num_encoder_blocks=2, depths=[1, 1], sr_ratios=[4, 2],
-            hidden_sizes=[16, 32], patch_sizes=[7, 3], strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2],
-            decoder_hidden_size=16, classifier_dropout_prob=0.0, drop_path_rate=0.0, **_NO_DROPOUT,
+            "SegformerConfig",
+            "SegformerForSemanticSegmentation",
+            num_encoder_blocks=2,
+            depths=[1, 1],
+            sr_ratios=[4, 2],
+            hidden_sizes=[16, 32],
+            patch_sizes=[7, 3],
+            strides=[4, 2],
+            num_attention_heads=[1, 2],
+            mlp_ratios=[2, 2],
+            decoder_hidden_size=16,
+            classifier_dropout_prob=0.0,
+            drop_path_rate=0.0,
+            **_NO_DROPOUT,
         ),
-        images_of_batch, BATCHES, logits,
+        images_of_batch,
+        BATCHES,
+        logits,
     ),
     "ConvNeXt": Family(
         "transformers",
         transformer(
-            "ConvNextConfig", "ConvNextModel", hidden_sizes=[16, 32], depths=[1, 1], num_stages=2, image_size=64
+            "ConvNextConfig",
+            "ConvNextModel",
+            hidden_sizes=[16, 32],
+            depths=[1, 1],
+            num_stages=2,
+            image_size=64,
         ),
-        images_of_batch, BATCHES, last_hidden,
+        images_of_batch,
+        BATCHES,
+        last_hidden,
     ),
     "Swin": Family(
         "transformers",
         transformer(
-            "SwinConfig", "SwinModel", image_size=64, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[1, 2],
-            window_size=4, drop_path_rate=0.0, **_NO_DROPOUT,
+            "SwinConfig",
+            "SwinModel",
+            image_size=64,
+            patch_size=4,
+            embed_dim=16,
+            depths=[2, 2],
+            num_heads=[1, 2],
+            window_size=4,
+            drop_path_rate=0.0,
+            **_NO_DROPOUT,
         ),
-        images_of_batch, BATCHES, last_hidden,
+        images_of_batch,
+        BATCHES,
+        last_hidden,
     ),
     "YOLOS, detection": Family(
         "transformers",
         transformer(
-            "YolosConfig", "YolosForObjectDetection", image_size=[64, 64], patch_size=16, num_detection_tokens=5,
-            **_LAYERS, **_NO_DROPOUT,
+            "YolosConfig",
+            "YolosForObjectDetection",
+            image_size=[64, 64],
+            patch_size=16,
+            num_detection_tokens=5,
+            **_LAYERS,
+            **_NO_DROPOUT,
         ),
-        images_of_batch, BATCHES, lambda model, x: (lambda out: out.logits.square().mean() + out.pred_boxes.mean())(model(x)),
+        images_of_batch,
+        BATCHES,
+        lambda model, x: (lambda out: out.logits.square().mean() + out.pred_boxes.mean())(model(x)),
     ),
     "detector with anchors": Family("torch", Detector, images, IMAGES, detection),
     "U-Net": Family("torch", Pyramid, images, IMAGES, squares),
     "LSTM encoder and decoder": Family("torch", Attentive, pairs_of_sequences, LENGTHS, squares),
     "GRU over the batch": Family(
-        "torch", lambda: nn.GRU(16, 16, 2, batch_first=True), lambda count: (torch.randn(count, 6, 16),), BATCHES, squares
+        "torch",
+        lambda: nn.GRU(16, 16, 2, batch_first=True),
+        lambda count: (torch.randn(count, 6, 16),),
+        BATCHES,
+        squares,
     ),
     "conformer": Family("torch", conformer, frames, LENGTHS, squares),
     "transformer, encoder and decoder": Family(
         "torch",
         lambda: nn.Transformer(16, 2, 1, 1, 32, dropout=0.0, batch_first=True),
-        lambda length: (torch.randn(2, length, 16), torch.randn(2, length // 2, 16)), LENGTHS, squares,
+        lambda length: (torch.randn(2, length, 16), torch.randn(2, length // 2, 16)),
+        LENGTHS,
+        squares,
     ),
     "ResNet": Family("flowvision", flowvision("resnet18"), images, IMAGES, squares),
     "MobileNetV3": Family("flowvision", flowvision("mobilenet_v3_small"), images_of_batch, BATCHES, squares),
@@ -320,16 +397,24 @@ FAMILIES = {
     "timm ConvNeXt": Family(
         "timm", timm("convnext_atto", depths=(1, 1, 1, 1), num_classes=10), images, IMAGES, squares
     ),
-    "timm ViT": Family("timm", timm("vit_tiny_patch16_224", img_size=64, depth=2), images_of_batch, BATCHES, squares),
+    "timm ViT": Family(
+        "timm", timm("vit_tiny_patch16_224", img_size=64, depth=2), images_of_batch, BATCHES, squares
+    ),
     "timm Swin": Family(
         "timm",
         timm(
-            "swin_tiny_patch4_window7_224", img_size=56, depths=(1, 1, 1, 1), num_heads=(1, 2, 2, 4), embed_dim=24,
+            "swin_tiny_patch4_window7_224",
+            img_size=56,
+            depths=(1, 1, 1, 1),
+            num_heads=(1, 2, 2, 4),
+            embed_dim=24,
             drop_path_rate=0.0,
         ),
-        lambda count: (torch.randn(count, 3, 56, 56),), BATCHES, squares,
+        lambda count: (torch.randn(count, 3, 56, 56),),
+        BATCHES,
+        squares,
     ),
-}  # fmt: skip
+}
 
 
 class Training(flow.nn.Graph):
@@ -426,9 +511,10 @@ def main() -> int:
             continue
         right = is_right(outcome, options.backend)
         failed += not right
+        error = f"loss {outcome.loss_error:.1e}, step {outcome.step_error:.1e}"
         print(
             f"{name:34} {'ok' if right else 'WRONG':6} {outcome.programs} programs, "
-            f"{'equal bits' if outcome.are_bits_equal else f'loss {outcome.loss_error:.1e}, step {outcome.step_error:.1e}'},"
+            f"{'equal bits' if outcome.are_bits_equal else error},"
             f" {outcome.seconds:.0f} CPU s",
             flush=True,
         )

@@ -12,22 +12,37 @@ transformers = pytest.importorskip("transformers")
 _LAYERS = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 _WORDS = dict(vocab_size=100, max_position_embeddings=64)
 _TWO_STACKS = dict(
-    vocab_size=100, d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
-    decoder_attention_heads=2, encoder_ffn_dim=64, decoder_ffn_dim=64, decoder_start_token_id=2,
-)  # fmt: skip
+    vocab_size=100,
+    d_model=32,
+    encoder_layers=1,
+    decoder_layers=2,
+    encoder_attention_heads=2,
+    decoder_attention_heads=2,
+    encoder_ffn_dim=64,
+    decoder_ffn_dim=64,
+    decoder_start_token_id=2,
+)
 MODELS = {
-    "GPT-2": ("GPT2Config", "GPT2LMHeadModel", dict(vocab_size=100, n_embd=32, n_layer=2, n_head=2, n_positions=64)),
+    "GPT-2": (
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        dict(vocab_size=100, n_embd=32, n_layer=2, n_head=2, n_positions=64),
+    ),
     "Llama": ("LlamaConfig", "LlamaForCausalLM", dict(num_key_value_heads=1, **_WORDS, **_LAYERS)),
     "Mistral": (
-        "MistralConfig", "MistralForCausalLM",
+        "MistralConfig",
+        "MistralForCausalLM",
         dict(num_key_value_heads=1, head_dim=16, sliding_window=8, **_WORDS, **_LAYERS),
     ),
     "Bart": ("BartConfig", "BartForConditionalGeneration", dict(max_position_embeddings=64, **_TWO_STACKS)),
     "T5": (
-        "T5Config", "T5ForConditionalGeneration",
-        dict(vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0),
+        "T5Config",
+        "T5ForConditionalGeneration",
+        dict(
+            vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def model_of(name):

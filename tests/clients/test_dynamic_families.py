@@ -2,8 +2,6 @@
 inductor.
 """
 
-import shutil
-
 import pytest
 from dynamic_families import FAMILIES, is_installed, is_right, train
 
@@ -22,7 +20,7 @@ def test_a_family_has_eager_bits_at_every_size(name):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_compiled_family_trains_like_eager_at_every_size(name):
     if not is_installed(name):

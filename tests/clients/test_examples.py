@@ -87,7 +87,9 @@ def test_deploy(example):
 
 
 def test_train_digits(example, capsys, tmp_path):
-    """The demo with few steps, without the compiler: equal losses and its files, but not yet 95 % accuracy."""
+    """The demo with few steps, without the compiler: equal losses and its files, but not yet 95 %
+    accuracy.
+    """
     for module in ("sklearn", "flowvision", "matplotlib", "tqdm"):
         pytest.importorskip(module)
     demo = example("train_digits")

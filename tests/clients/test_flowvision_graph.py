@@ -16,12 +16,17 @@ import oneflow.nn as nn
 models = pytest.importorskip("flowvision.models")
 from flowvision.models.registry import ModelCreator
 
-FAMILIES = """alexnet cait_S24_224 convmixer_768_32_relu convnext_tiny_224 convnext_iso_small_224 crossformer_tiny_patch4_group7_224 cswin_tiny_224
-deit_tiny_distilled_patch16_224 deit_tiny_patch16_224 deit_small_patch16_LS_224 densenet121 dla46_c efficientnet_b0 fan_tiny_12_p16_224 fan_tiny_8_p4_hybrid
-genet_small ghostnet gmlp_ti16_224 googlenet hrnet_w18_small inception_v3 iresnet50 levit_128s mlp_mixer_b32_224 mnasnet0_5 mobilenet_v2 mobilenet_v3_small
-mobilevit_xx_small poolformer_s12 pvt_tiny regionvit_tiny_224 regnet_x_400mf regnet_y_400mf res2net50_26w_4s resmlp_12_224
-resmlp_12_distilled_224 resnest50 resnet18 resnext50_32x4d rexnet_lite_1_0 rexnetv1_1_0 se_resnet50 senet154 shufflenet_v2_x0_5 squeezenet1_0
-swin_tiny_patch4_window7_224 uniformer_small van_tiny vgg11 vgg11_bn vit_tiny_patch16_224 wide_resnet50_2""".split()
+FAMILIES = """
+    alexnet cait_S24_224 convmixer_768_32_relu convnext_tiny_224 convnext_iso_small_224
+    crossformer_tiny_patch4_group7_224 cswin_tiny_224 deit_tiny_distilled_patch16_224 deit_tiny_patch16_224
+    deit_small_patch16_LS_224 densenet121 dla46_c efficientnet_b0 fan_tiny_12_p16_224 fan_tiny_8_p4_hybrid
+    genet_small ghostnet gmlp_ti16_224 googlenet hrnet_w18_small inception_v3 iresnet50 levit_128s
+    mlp_mixer_b32_224 mnasnet0_5 mobilenet_v2 mobilenet_v3_small mobilevit_xx_small poolformer_s12 pvt_tiny
+    regionvit_tiny_224 regnet_x_400mf regnet_y_400mf res2net50_26w_4s resmlp_12_224 resmlp_12_distilled_224
+    resnest50 resnet18 resnext50_32x4d rexnet_lite_1_0 rexnetv1_1_0 se_resnet50 senet154 shufflenet_v2_x0_5
+    squeezenet1_0 swin_tiny_patch4_window7_224 uniformer_small van_tiny vgg11 vgg11_bn vit_tiny_patch16_224
+    wide_resnet50_2
+""".split()
 QUICK = ("alexnet", "resnet18", "vgg11_bn", "squeezenet1_0", "shufflenet_v2_x0_5")
 SIZES = {"inception_v3": 299, "iresnet50": 112}
 

@@ -126,7 +126,9 @@ def test_numpy_in_build_names_the_users_line():
 
 
 def test_blocks_know_their_origin_as_in_0_8():
-    """libai 0.1: `for block in graph.model.modules(): if isinstance(block.origin, Layer): block.config.activation_checkpointing = True`."""
+    """libai 0.1: `for block in graph.model.modules(): if isinstance(block.origin, Layer):
+    block.config.activation_checkpointing = True`.
+    """
 
     class Plain(nn.Graph):
         def __init__(self):

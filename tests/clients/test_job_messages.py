@@ -83,78 +83,6 @@ def test_settings_of_a_graph_as_a_message():
     assert proto.mixed_precision_data_type == 9 and graph.config.proto.mixed_precision_data_type == 11
 
 
-SCHEDULES = flow.optim.lr_scheduler
-
-
-@pytest.mark.parametrize(
-    "make, schedule, text",
-    [  # as OneFlow 0.9 writes them
-        (lambda p: flow.optim.SGD(p, lr=0.5), None, "naive_conf {\n}\n"),
-        (
-            lambda p: flow.optim.SGD(
-                [{"params": p, "lr": 0.5, "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 1.5}]
-            ),
-            None,
-            "clip_conf {\n  clip_by_global_norm {\n    max_norm: 0.5\n    norm_type: 1.5\n  }\n}\nnaive_conf {\n}\n",
-        ),
-        (
-            lambda p: flow.optim.SGD(p, lr=0.5, momentum=0.5),
-            None,
-            "momentum_conf {\n  beta: 0.5\n  dampening: 0.0\n  nesterov: false\n  maximize: false\n}\n",
-        ),
-        (
-            lambda p: flow.optim.AdamW(p, lr=0.5, betas=(0.25, 0.5), eps=0.125, weight_decay=0.25),
-            None,
-            "weight_decay_conf {\n  weight_decay_rate: 0.25\n}\nadam_conf {\n  beta1: 0.25\n  beta2: 0.5\n  epsilon: 0.125\n  do_bias_correction: true\n"
-            "  amsgrad: false\n}\n",
-        ),
-        (
-            lambda p: flow.optim.RMSprop(p, lr=0.5, alpha=0.5, eps=0.125, centered=True),
-            None,
-            "rmsprop_conf {\n  decay_rate: 0.5\n  epsilon: 0.125\n  centered: true\n}\n",
-        ),
-        (
-            lambda p: flow.optim.SGD(p, lr=0.5),
-            lambda o: SCHEDULES.ExponentialLR(o, 0.5),
-            "learning_rate_decay {\n  step_conf {\n    step_size: 1\n    gamma: 0.5\n  }\n}\nnaive_conf {\n}\n",
-        ),
-        (
-            lambda p: flow.optim.SGD(p, lr=0.5),
-            lambda o: SCHEDULES.MultiStepLR(o, [1, 2], 0.5),
-            "learning_rate_decay {\n  multi_step_conf {\n    milestones: 1\n    milestones: 2\n    gamma: 0.5\n  }\n}\nnaive_conf {\n}\n",
-        ),
-        (
-            lambda p: flow.optim.SGD(p, lr=0.5),
-            lambda o: SCHEDULES.SequentialLR(
-                o, [SCHEDULES.ConstantLR(o, 0.5, 2), SCHEDULES.StepLR(o, 2, 0.5)], [3]
-            ),
-            "learning_rate_decay {\n  sequential_scheduler_conf {\n    schedulers {\n      constant_lr_conf {\n        factor: 0.5\n        total_iters: 2\n      }\n    }\n"
-            "    schedulers {\n      step_conf {\n        step_size: 2\n        gamma: 0.5\n      }\n    }\n    milestones: 3\n    interval_rescaling: 0\n  }\n}\n"
-            "naive_conf {\n}\n",
-        ),
-    ],
-)
-def test_the_job_tells_optimizers_and_schedules_as_oneflow_does(make, schedule, text):
-    class Train(nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.m = nn.Linear(2, 2, bias=False)
-            optimizer = make(self.m.parameters())
-            self.add_optimizer(optimizer, **({} if schedule is None else {"lr_sch": schedule(optimizer)}))
-
-    told = Train().config.proto.train_conf.optimizer_conf[0]
-    lines = str(told).splitlines(keepends=True)
-    assert (
-        "".join(
-            line
-            for line in lines
-            if not line.startswith(("variable_op_names", "base_learning_rate", "optimizer:", "lr_scheduler:"))
-        )
-        == text
-    )
-    assert told.WhichOneof("normal_mdupdt") in text
-
-
 def test_a_schedule_that_is_none_or_belongs_to_another_optimizer():
     class Train(nn.Graph):
         def __init__(self, schedule):
@@ -394,6 +322,28 @@ def test_a_message_class_has_the_descriptor_of_its_messages():
     assert descriptor.full_name == "oneflow.FeedInputOpConf"
     assert [field.name for field in descriptor.fields] == ["in_0", "out_0"]
     assert descriptor == op_conf.FeedInputOpConf(in_0="x").DESCRIPTOR
+
+
+def test_the_job_of_a_training_graph_names_the_variables_of_its_optimizer():
+    """As OneFlow's own test of shared parameters reads them."""
+
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = first, second
+            self.add_optimizer(flow.optim.SGD([first.weight, first.bias, second.bias], lr=0.1))
+
+        def build(self, x):
+            loss = self.second(self.first(x)).sum()
+            loss.backward()
+            return loss
+
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.weight = first.weight
+    graph = Train()
+    graph(flow.ones(2, 2))
+    [conf] = graph._graph_proto.job_conf.train_conf.optimizer_conf
+    assert list(conf.variable_op_names) == ["first.weight", "first.bias", "second.bias"]
 
 
 class Mul(nn.Graph):

@@ -1,4 +1,6 @@
-"""Reduced GPT and BERT training steps in libai's style: global parameters, pipeline stages, fused operators, LR warm-up, GraphBase."""
+"""Reduced GPT and BERT training steps in libai's style: global parameters, pipeline stages, fused operators,
+LR warm-up, GraphBase.
+"""
 
 import math
 

@@ -93,7 +93,7 @@ def test_a_model_saved_whole_loads_in_plain_torch_and_back(tmp_path):
         assert "oneflow" not in sys.modules
         torch.save(torch.nn.Sequential(torch.nn.Embedding(4, 3), torch.nn.Dropout(0.2), torch.nn.NLLLoss()), sys.argv[1] + "/theirs.pt")
         print(type(model[1]).__name__, model[0].weight.shape)
-    """
+    """  # noqa: E501
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )

@@ -56,7 +56,7 @@ def test_torchs_dialect_under_the_paths_of_files():
     oneflow.set_dialect("oneflow")
     from oneflow.optim.optimizer import Optimizer
     assert Optimizer is not torch.optim.Optimizer and issubclass(oneflow.optim.AdamW, Optimizer)
-    """
+    """  # noqa: E501
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 

@@ -1,4 +1,6 @@
-"""DLRM as RecommenderSystems writes it: one_embedding inside a module made global, train and eval graphs, loss scaling."""
+"""DLRM as RecommenderSystems writes it: one_embedding inside a module made global, train and eval graphs,
+loss scaling.
+"""
 
 import numpy as np
 import pytest

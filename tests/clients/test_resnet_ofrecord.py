@@ -1,4 +1,6 @@
-"""ResNet-50 on OFRecords as Oneflow-Inc/models trains it: its data loader, label smoothing, warm-up, train and eval graphs, metrics, checkpoint."""
+"""ResNet-50 on OFRecords as Oneflow-Inc/models trains it: its data loader, label smoothing, warm-up, train
+and eval graphs, metrics, checkpoint.
+"""
 
 import io
 

@@ -73,7 +73,10 @@ def test_types_of_modules_are_torchs(mocked):
 
 
 def test_every_name_that_torch_has_too_is_listed_or_stays_ours_for_a_reason():
-    places = "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like empty_strided hann_window"
+    places = (
+        "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like"
+        " empty_strided hann_window"
+    )
     draws = "rand randn randint randint_like rand_like randn_like randperm normal"
     files = "save load"
     for space in EXTENDED:
@@ -136,7 +139,9 @@ def test_a_star_import_keeps_oneflows_own_names():
 
 
 def own_classes(cls):
-    """Those below `cls` that are of the package of the class above them, as class_resolver (of PyKEEN) lists optimizers and schedules."""
+    """Those below `cls` that are of the package of the class above them, as class_resolver (of PyKEEN) lists
+    optimizers and schedules.
+    """
     for below in cls.__subclasses__():
         yield from own_classes(below)
         if below.__module__.split(".")[0] == cls.__module__.split(".")[0]:

@@ -345,7 +345,7 @@ def test_einops_in_a_graph_needs_no_warning(first, in_eager):
         for result in results:
             assert torch.equal(result, compute(torch.ones(2, 4)))
         assert len(graph._engine.programs) == 1
-    """)
+    """)  # noqa: E501
 
 
 @pytest.mark.parametrize("first", ["", "import einops"], ids=["after oneflow", "before oneflow"])
@@ -366,12 +366,14 @@ def test_einops_takes_its_torch_backend_and_layers(first):
         assert OneFlowBackend.framework_name == "oneflow"  # einops' tests look for it by this name
         from einops.layers.torch import Rearrange
         assert Rearrange("a b c -> c b a")(x).shape == (4, 3, 2)
-    """)
+    """)  # noqa: E501
     assert out.strip() == "torch"
 
 
 def test_a_pair_of_modules_keeps_the_second_as_a_plain_attribute(tmp_path):
-    """onediff's DualModule, reduced: the OneFlow module is a torch module here and must not become a child of the torch one."""
+    """onediff's DualModule, reduced: the OneFlow module is a torch module here and must not become a child of
+    the torch one.
+    """
     folder = tmp_path / "onediff" / "infer_compiler" / "backends" / "oneflow"
     folder.mkdir(parents=True)
     (folder / "dual_module.py").write_text(
@@ -387,7 +389,7 @@ def test_a_pair_of_modules_keeps_the_second_as_a_plain_attribute(tmp_path):
             def __setattr__(self, name, value):
                 if name in ["_torch_module", "_oneflow_module"]:
                     super().__setattr__(name, value)
-    """)
+    """)  # noqa: E501
     )
     in_a_fresh_process(f"""
         import sys
@@ -401,7 +403,9 @@ def test_a_pair_of_modules_keeps_the_second_as_a_plain_attribute(tmp_path):
 
 
 def test_a_tracer_of_oneflow_programs_sees_modules_and_functions(tmp_path):
-    """onefx's Tracer, reduced: it knows OneFlow's layers by the name of their module, and its functions from the modules' dicts."""
+    """onefx's Tracer, reduced: it knows OneFlow's layers by the name of their module, and its functions from
+    the modules' dicts.
+    """
     (tmp_path / "onefx").mkdir()
     (tmp_path / "onefx" / "__init__.py").write_text("import oneflow")
     (tmp_path / "onefx" / "_symbolic_trace.py").write_text(
@@ -426,11 +430,13 @@ def test_a_tracer_of_oneflow_programs_sees_modules_and_functions(tmp_path):
         assert all(map(leaf, (flow.nn.Linear(1, 1), flow.nn.AdaptiveAvgPool2d(1), flow.nn.FusedMLP(1, [1], 1))))
         assert not leaf(Own()) and not leaf(flow.nn.Sequential())
         assert vars(flow)["relu"] is flow.relu and "conv2d" in vars(flow.nn.functional)
-    """)
+    """)  # noqa: E501
 
 
 def test_a_counter_of_operations_leaves_no_hooks(tmp_path):
-    """flowflops' counting, reduced: hooks without handles, on layers whose counters are taken away at the end."""
+    """flowflops' counting, reduced: hooks without handles, on layers whose counters are taken away at the
+    end.
+    """
     (tmp_path / "flowflops").mkdir()
     (tmp_path / "flowflops" / "__init__.py").touch()
     (tmp_path / "flowflops" / "flow_engine.py").write_text(
@@ -487,5 +493,5 @@ def test_transformers_runs_as_usual_after_oneflow():
 
         with torch.no_grad():
             print(torch.equal(Infer()(ids), bert(input_ids=ids).logits))
-    """)
+    """)  # noqa: E501
     assert out.split() == ["2", "True", "True"]

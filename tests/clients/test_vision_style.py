@@ -1,4 +1,6 @@
-"""Reduced vision programs as the model zoos write them: ResNet with train and eval graphs, a DCGAN, a one-stage detector's loss."""
+"""Reduced vision programs as the model zoos write them: ResNet with train and eval graphs, a DCGAN, a
+one-stage detector's loss.
+"""
 
 import math
 

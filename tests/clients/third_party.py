@@ -1,4 +1,6 @@
-"""Train models of public libraries eager and in nn.Graph, and print a table: python tests/clients/third_party.py [NAME ...]
+"""Train models of public libraries eager and in nn.Graph, and print a table.
+
+    python tests/clients/third_party.py [NAME ...]
 
 Each program runs a few steps on random data with the same seed in both modes. A program passes if the losses
 are finite and agree to a relative error of 1e-5. Libraries that are not installed are listed as missing, with
@@ -72,7 +74,9 @@ def flowvision_model(name: str, size: int, **options):
 
 
 def flowvision_recipe():
-    """Parts of flowvision's training recipe: soft targets of mixed pictures and a moving average of the weights."""
+    """Parts of flowvision's training recipe: soft targets of mixed pictures and a moving average of the
+    weights.
+    """
     from flowvision.loss.cross_entropy import SoftTargetCrossEntropy
     from flowvision.models import resnet18
     from flowvision.utils import ModelEmaV2
@@ -184,14 +188,15 @@ def libai_gpt():
 def under_mock(module: str):
     """A library for PyTorch imported with `import torch` redirected to oneflow.
 
-    The package's own __init__ is left out: that of vit-pytorch imports torchvision, which its models do not need.
+    The package's own __init__ is left out: that of vit-pytorch imports torchvision, which its models do not
+    need.
     """
     from oneflow import mock_torch
 
     package = module.partition(".")[0]
     if package not in sys.modules:
         bare = types.ModuleType(package)
-        bare.__path__ = importlib.util.find_spec(package).submodule_search_locations  # type: ignore[union-attr, assignment]
+        bare.__path__ = importlib.util.find_spec(package).submodule_search_locations  # type: ignore
         sys.modules[package] = bare
     with mock_torch.enable():
         return importlib.import_module(module)

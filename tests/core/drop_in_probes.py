@@ -3,7 +3,8 @@
     python drop_in_probes.py torch NAMES      with plain torch
     python drop_in_probes.py oneflow NAMES    after `import oneflow`
 
-NAMES are the methods that OneFlow extends; they are probed with more arguments. test_drop_in.py compares the two.
+NAMES are the methods that OneFlow extends; they are probed with more arguments. test_drop_in.py compares the
+two.
 """
 
 import builtins
@@ -53,9 +54,12 @@ before = {name: probe() for name, probe in STATE.items()}
 __import__(sys.argv[1])
 EXTENDED = sys.argv[2].split()
 
-# The method starts another process, asks for another device, leaves memory uninitialized, or gives an address.
+# The method starts another process, asks for another device, leaves memory uninitialized, or gives an
+# address.
 SKIPPED = set(
-    "share_memory_ cuda xpu ipu hpu mtia pin_memory new_empty resize_ resize_as_ new new_empty_strided".split()
+    (
+        "share_memory_ cuda xpu ipu hpu mtia pin_memory new_empty resize_ resize_as_ new new_empty_strided"
+    ).split()
 )
 SKIPPED |= {
     "empty_like",

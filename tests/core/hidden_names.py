@@ -1,9 +1,10 @@
-"""Run a layer, an optimizer and graphs on a torch that seems to lack private names; print {case: outcome} as JSON.
+"""Run a layer, an optimizer and graphs on a torch that seems to lack private names; print {case: outcome} as
+JSON.
 
     python hidden_names.py aten|inductor
 
-A name is hidden from the files of this package only, as if torch had renamed it everywhere. Each case runs in a
-process of its own, forked from one that has imported torch. Modules are not hidden, because Python finds an
+A name is hidden from the files of this package only, as if torch had renamed it everywhere. Each case runs in
+a process of its own, forked from one that has imported torch. Modules are not hidden, because Python finds an
 imported module without its parent.
 """
 

@@ -84,7 +84,7 @@ assert of.Generator("cuda").initial_seed() and of.default_generator("cuda") is f
 
 import numpy
 print(y.device, g.placement.type, job(numpy.ones(2, numpy.float32)).tolist())
-"""
+"""  # noqa: E501
 
 
 def test_a_program_that_names_cuda(tmp_path):

@@ -1,4 +1,6 @@
-"""Rows of _tables/differences/ about ties, splits and global tensors of one rank. The oracle is OneFlow 0.9.0 on a CPU."""
+"""Rows of _tables/differences/ about ties, splits and global tensors of one rank. The oracle is OneFlow 0.9.0
+on a CPU.
+"""
 
 import pytest
 

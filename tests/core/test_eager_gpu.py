@@ -1,4 +1,6 @@
-"""Eager oneflow on a GPU: devices, generators, loss scaling, data loading, files, readers, job functions, embeddings, global tensors, autotest."""
+"""Eager oneflow on a GPU: devices, generators, loss scaling, data loading, files, readers, job functions,
+embeddings, global tensors, autotest.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Helpers of the profiler, of infer_compiler, of framework and core, that OneFlow's own tests and clients use."""
+"""Helpers of the profiler, of infer_compiler, of framework and core, that OneFlow's own tests and clients
+use.
+"""
 
 import json
 import subprocess
@@ -17,8 +19,18 @@ def test_a_named_tree_shows_its_kinds_and_maps_whole_tuples():
 
     args = ((1, [torch.ones(2), {"a": (4,)}]), {"k": None})
     nodes = dict(ArgsTree(args, True, "_G_0-input").iter_named_nodes())
-    assert list(nodes) == ["_G_0-input_0", "_G_0-input.0_1", "_G_0-input.0.0_2", "_G_0-input.0.1_3", "_G_0-input.0.1.0_4", "_G_0-input.0.1.1_5",
-                           "_G_0-input.0.1.1.0_a", "_G_0-input.0.1.1.0.0_7", "_G_0-input.1_8", "_G_0-input.1.0_k"]  # fmt: skip
+    assert list(nodes) == [
+        "_G_0-input_0",
+        "_G_0-input.0_1",
+        "_G_0-input.0.0_2",
+        "_G_0-input.0.1_3",
+        "_G_0-input.0.1.0_4",
+        "_G_0-input.0.1.1_5",
+        "_G_0-input.0.1.1.0_a",
+        "_G_0-input.0.1.1.0.0_7",
+        "_G_0-input.1_8",
+        "_G_0-input.1.0_k",
+    ]
     assert (
         repr(nodes["_G_0-input_0"]) == "(name: 0, idx: 0, type: TUPLE)"
         and repr(nodes["_G_0-input.0.1.1.0_a"]) == "(name: a, idx: 6, type: TUPLE)"
@@ -200,8 +212,8 @@ def test_dual_modules_are_set_together():
 
 # --------------------------------------------------------------------------- framework, core, memory
 def test_knobs_are_found_by_their_fields():
-    from oneflow._graph.multi_client_session import GetDefaultSession
-    from oneflow._graph.runtime_knobs import api_attrs_and_type, get_nested_attribute
+    from oneflow.nn.graph.multi_client_session import GetDefaultSession
+    from oneflow.nn.graph.runtime_knobs import api_attrs_and_type, get_nested_attribute
 
     assert len(api_attrs_and_type) == 17
     for api, (field, kind) in api_attrs_and_type.items():
@@ -331,7 +343,10 @@ def test_throttle_runs_a_command_and_gives_its_status(monkeypatch, tmp_path):
     run = [
         sys.executable,
         "-c",
-        f"import os, sys; open({str(output_file)!r}, 'w').write(os.environ.get('CUDA_VISIBLE_DEVICES', 'none')); sys.exit(3)",
+        (
+            f"import os, sys; open({str(output_file)!r},"
+            f" 'w').write(os.environ.get('CUDA_VISIBLE_DEVICES', 'none')); sys.exit(3)"
+        ),
     ]
     monkeypatch.setattr(sys, "argv", ["throttle", "--with-cuda", "0", *run])
     assert throttle.main() == 3 and output_file.exists()
@@ -365,7 +380,15 @@ def test_small_helpers_of_the_framework(monkeypatch):
 
     assert x.plus_of_this_test(2).tolist() == [3, 3]
     assert [by_number(i) for i in (2, 3, 5, 6, 9, 11, 12, 21)] == [
-        torch.float32, torch.float64, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.bool, torch.complex128]  # fmt: skip
+        torch.float32,
+        torch.float64,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.bool,
+        torch.complex128,
+    ]
     for number in (0, 16, 99, -1):
         with pytest.raises(NotImplementedError, match=str(number)):
             by_number(number)

@@ -1,5 +1,5 @@
-"""Top-level functions: arguments that only OneFlow accepts, both libraries' argument names, and unchanged torch
-calls.
+"""Top-level functions: arguments that only OneFlow accepts, both libraries' argument names, and unchanged
+torch calls.
 """
 
 import inspect

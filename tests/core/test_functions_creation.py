@@ -1,4 +1,6 @@
-"""Creation functions: OneFlow's positions and keywords, global tensors, NumPy scalars, and torch's calls unchanged."""
+"""Creation functions: OneFlow's positions and keywords, global tensors, NumPy scalars, and torch's calls
+unchanged.
+"""
 
 import numpy as np
 import pytest

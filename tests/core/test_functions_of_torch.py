@@ -16,7 +16,7 @@ def m():
     return torch.arange(6.0).reshape(2, 3)
 
 
-# ------------------------------------------------------------------ torch's meaning kept: rows of _tables/differences/eager.py
+# ------------------------------------------------------------------ torch's meaning kept: rows of _tables/dif
 def test_reductions_of_empty_tensors_are_torchs():
     empty = torch.ones(0)
     assert flow.mean(empty).isnan() and flow.prod(empty) == 1

@@ -25,7 +25,9 @@ KNOWN = {
     "bitwise-logical": "c036 c037 c040 c041 c044 c045 c659 c661 c662",
     "bool-arith": "c075 c648 c650",
     "aug-rebinding": "c089 c090 c091 c092 c093 c094 c095 c096 c097",
-    "index-int32": "c118 c119 c120 c121 c122 c123 c124 c125 c126 c127 c128 c129 c130 c131 c132 c133 c134 c135 c136 c137 "
+    "index-int32": "c118 c119 c120 c121 c122 c123 c124 c125 c126 c127 c128 c129 c130 c131 c132 c133 c134"
+    " c135 c136"
+    " c137 "
     "c146 c147 c148 c149 c207 c210 c222 c223 c224 c262 c263 c264",
     "tie-order": "c138 c139 c150",
     "reduce-dtypes": "c140 c141 c142 c216",
@@ -40,7 +42,9 @@ KNOWN = {
     "exceptions": "c499",
     "sgd-maximize": "c527",
     "param-group": "c612",
-    "rng-streams": "c614 c615 c616 c617 c618 c619 c620 c621 c622 c623 c624 c625 c626 c627 c628 c629 c630 c631 c632 c633 c634 c635 "
+    "rng-streams": "c614 c615 c616 c617 c618 c619 c620 c621 c622 c623 c624 c625 c626 c627 c628 c629 c630"
+    " c631 c632"
+    " c633 c634 c635 "
     "c636 c637 c639 c640 c641",
     "int-clamp": "c644",
 }

@@ -69,7 +69,7 @@ def test_disable_gives_every_global_name_its_torch_module_back():
     nn = "mine"
     mock.disable()
     assert nn == "mine" and torch is before[0] and alias is before[2]
-    """)
+    """)  # noqa: E501
 
 
 def test_blocks_nest_and_restore_the_global_torch():
@@ -241,7 +241,7 @@ def test_torch_compile_under_the_mock():
     q = torch.randn(1, 1, 4, 4)
     assert torch.compile(lambda x: torch.relu(x) + torch.zeros(1), backend="eager", fullgraph=True)(q).equal(q.relu())
     assert torch.allclose(flex_attention(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q), atol=1e-6)
-    """
+    """  # noqa: E501
     subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], check=True)
 
 
@@ -493,7 +493,7 @@ def test_this_package_leaves_torchs_names_alone():
 
             assert job(numpy.arange(6.0, dtype="float32").reshape(2, 3)).tolist() == [0, 3, 1, 4, 2, 5]
             assert not changed()
-    """)
+    """)  # noqa: E501
 
 
 def test_a_patch_of_a_name_of_oneflow_does_not_reach_torch():
@@ -518,7 +518,7 @@ def test_the_dict_of_a_module_has_torchs_names():
             assert all(ours[n] is getattr(sys.modules[ours["__name__"]], n) for n in modules)
             functions = [n for n, v in theirs.items() if isinstance(v, types.FunctionType | type) and n in ours]
             assert path == "torch" or [n for n in functions if ours[n] is not theirs[n]] == []
-    """)
+    """)  # noqa: E501
 
 
 def test_pickles_of_torchs_functions_name_torch():

@@ -166,7 +166,7 @@ def test_dialect_switches_its_rows_and_back():
             flow.set_dialect("jax")
         except ValueError as e:
             print(e)
-    """)
+    """)  # noqa: E501
     assert "'jax'" in out
     out = subprocess.run(
         [sys.executable, "-c", "import oneflow, torch; print(oneflow.optim.AdamW is torch.optim.AdamW)"],
@@ -208,7 +208,7 @@ def test_import_starts_nothing():
         new = set(sys.modules) - loaded
         heavy = [m for m in new if m.startswith(("torch._dynamo", "torch._inductor", "torch.fx.experimental", "sympy", "transformers", "PIL", "oneflow._ops.creation", "oneflow.comm"))]
         print(heavy)
-    """)
+    """)  # noqa: E501
     assert out.strip() == "[]"
 
 

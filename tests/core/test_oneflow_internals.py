@@ -114,7 +114,7 @@ def test_the_current_stack_begins_with_the_caller():
 
 
 def test_a_session_sets_the_knobs_of_a_resource():
-    from oneflow._graph.multi_client_session import MultiClientSession
+    from oneflow.nn.graph.multi_client_session import MultiClientSession
 
     session, before = MultiClientSession(None, 7), flow.boxing.nccl
     resource = types.SimpleNamespace(collective_boxing_conf=types.SimpleNamespace(nccl_num_streams=3))

@@ -74,7 +74,9 @@ def test_refused_with_oneflows_class_of_error(name):
 
 @pytest.mark.parametrize("dialect", ["oneflow", "torch", "oneflow-0.9"])
 def test_a_slice_with_a_step_of_0_is_pythons_error(dialect):
-    """The error is raised where C reads the slice: a __getitem__ in Python would make tensors sequences for C."""
+    """The error is raised where C reads the slice: a __getitem__ in Python would make tensors sequences for
+    C.
+    """
     before = flow.get_dialect()
     flow.set_dialect(dialect)
     try:
@@ -125,7 +127,7 @@ try:
     flow.ones(2, device="mock")
 except (RuntimeError, NotImplementedError):
     print("refused")
-"""
+"""  # noqa: E501
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

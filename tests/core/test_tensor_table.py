@@ -524,7 +524,7 @@ def test_the_table_is_the_whole_difference_of_tensor_and_module():
     assert dict(os.environ) == env and torch.get_num_threads() == threads and torch.get_rng_state().tolist() == rng
     heavy = {"torch._dynamo", "torch._inductor", "torch.distributed.tensor", "sympy", "triton"} & (set(sys.modules) - modules)
     assert not heavy, heavy
-    """
+    """  # noqa: E501
     out = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
     assert out.returncode == 0, out.stderr
 

@@ -532,7 +532,8 @@ REPRODUCERS = {
 def check(name, is_wrong):
     if not is_wrong:
         pytest.fail(
-            f"torch {torch.__version__} no longer has the defect {name!r}. Remove its mend ({DEFECTS[name].mend}), its row and its reproducer."
+            f"torch {torch.__version__} no longer has the defect {name!r}. Remove its mend"
+            f" ({DEFECTS[name].mend}), its row and its reproducer."
         )
 
 

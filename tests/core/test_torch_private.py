@@ -1,4 +1,6 @@
-"""The ledger of private names of torch is complete: each name exists in this torch, and the sources use no other."""
+"""The ledger of private names of torch is complete: each name exists in this torch, and the sources use no
+other.
+"""
 
 import ast
 import functools
@@ -104,7 +106,11 @@ def private_symbols(source: str) -> set[str]:
 
 
 def test_the_search_finds_private_names_through_imports_and_attributes():
-    source = "import torch\nfrom torch.utils import _pytree as tree\ntree.tree_map\ntorch.nn.Linear\nx._version\ntorch._C._nn.linear.__name__\ntorch.Tensor._nnz(x)\ngetattr(torch._C._autograd, '_profiler_enabled', None)\n"
+    source = (
+        "import torch\nfrom torch.utils import _pytree as tree\ntree.tree_map\ntorch.nn.Linear\n"
+        "x._version\ntorch._C._nn.linear.__name__\ntorch.Tensor._nnz(x)\n"
+        "getattr(torch._C._autograd, '_profiler_enabled', None)\n"
+    )
     assert private_symbols(source) == {
         "torch._C._autograd._profiler_enabled",
         "torch.utils._pytree.tree_map",

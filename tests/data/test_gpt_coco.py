@@ -39,7 +39,9 @@ def test_detection_batches_are_those_of_oneflow(tmp_path, case, expected):
 
 
 def test_a_shuffle_of_more_items_than_one_number_can_place_two_of():
-    """std::shuffle changes its method at 65536 items; the checksum is that of a reader of 70000 samples, recorded from OneFlow 0.9.0."""
+    """std::shuffle changes its method at 65536 items; the checksum is that of a reader of 70000 samples,
+    recorded from OneFlow 0.9.0.
+    """
     items = list(range(70001))
     shuffle = MersenneTwister(3).shuffle
     shuffle([0])
@@ -66,7 +68,9 @@ def test_token_file(tmp_path, dtype, code):
 
 
 def test_sequences_in_order(prefix):
-    """Documents joined, cut every 4 tokens, neighbours sharing one; 4 samples make an epoch, which starts at the first document."""
+    """Documents joined, cut every 4 tokens, neighbours sharing one; 4 samples make an epoch, which starts at
+    the first document.
+    """
     reader = nn.GPTIndexedBinDataReader(prefix, seq_length=4, num_samples=4, batch_size=2, shuffle=False)
     joined = [*range(0, 5), *range(10, 13), *range(20, 29), 30]
     want = [joined[i : i + 5] for i in (0, 4, 8, 12)]

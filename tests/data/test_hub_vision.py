@@ -70,7 +70,8 @@ def test_hash_is_checked(hub, tmp_path):
 
 def test_local_repository(hub, tmp_path):
     (tmp_path / "hubconf.py").write_text(
-        "dependencies = ['torch']\ndef net(n):\n    'A layer.'\n    import oneflow as flow\n    return flow.nn.Linear(n, 1)\n"
+        "dependencies = ['torch']\ndef net(n):\n    'A layer.'\n    import oneflow as flow\n"
+        "    return flow.nn.Linear(n, 1)\n"
     )
     net = hub.load(str(tmp_path), "net", 3, source="local")
     assert isinstance(net, torch.nn.Linear) and net.in_features == 3

@@ -168,7 +168,10 @@ def test_names_and_paths():
 
     assert oneflow.utils.data.dataset.ChainDataset is torch.utils.data.ChainDataset
     assert isinstance(ExceptionWrapper, type)
-    for name in "functional_datapipe guaranteed_datapipes_determinism non_deterministic IterDataPipe _DatasetKind random_split sampler dataloader".split():
+    for name in (
+        "functional_datapipe guaranteed_datapipes_determinism non_deterministic IterDataPipe"
+        " _DatasetKind random_split sampler dataloader"
+    ).split():
         assert getattr(data, name) is not None
     assert (
         data.DataLoader.check_worker_number_rationality

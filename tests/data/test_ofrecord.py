@@ -1,4 +1,6 @@
-"""OFRecord files and their reader against results of OneFlow 0.9.0 for the same files (tests/golden/ofrecord)."""
+"""OFRecord files and their reader against results of OneFlow 0.9.0 for the same files
+(tests/golden/ofrecord).
+"""
 
 import json
 import pathlib
@@ -27,7 +29,8 @@ def test_message_bytes_are_protobufs():
     record.feature["l"].int64_list.value[:] = [1, -2, 300]
     record.feature["d"].double_list.value[:] = [0.5]
     expected = (
-        "0a0c0a016212070a050a036162630a110a0164120c1a0a0a08000000000000e03f0a110a0166120c120a0a080000c03f000020400a140a0169120f220d0a0b01"
+        "0a0c0a016212070a050a036162630a110a0164120c1a0a0a08000000000000e03f"
+        "0a110a0166120c120a0a080000c03f000020400a140a0169120f220d0a0b01"
         "feffffffffffffffff010a160a016c12112a0f0a0d01feffffffffffffffff01ac02"
     )
     assert record.SerializeToString().hex() == expected

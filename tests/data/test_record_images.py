@@ -1,4 +1,6 @@
-"""Images of OFRecord files against results of OneFlow 0.9.0: decoding, resizing, crops, pipelines in graphs."""
+"""Images of OFRecord files against results of OneFlow 0.9.0: decoding, resizing, crops, pipelines in
+graphs.
+"""
 
 import json
 import pathlib
@@ -253,7 +255,9 @@ def _train_on_records(graph, finish=lambda label: None, **options):
     ids=["local", "global"],
 )
 def test_pipeline_inside_a_graph(options):
-    """Reader and decoders in build(): every call gets the next batch, and trains as eager does, bit for bit."""
+    """Reader and decoders in build(): every call gets the next batch, and trains as eager does, bit
+    for bit.
+    """
     in_graph = _train_on_records(True, **options)
     assert in_graph == _train_on_records(False, **options)
     assert len({tuple(labels) for _, labels in in_graph}) > 2

@@ -45,8 +45,8 @@ def run_page(page, modules=sys.modules):
 
     A block that the page says to save is written to the working folder.
 
-    The program's module is entered in `modules`, so that its classes can be pickled. Line numbers of errors are
-    those of the page.
+    The program's module is entered in `modules`, so that its classes can be pickled. Line numbers of errors
+    are those of the page.
     """
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page.stem))
     modules[module.__name__] = module

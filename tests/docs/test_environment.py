@@ -22,7 +22,7 @@ OTHER_READERS = {
     "oneflow_compat/_graph/compile/background.py": "sets variables of child processes",
     "oneflow_compat/_graph/compile/memory.py": "MALLOC_..._THRESHOLD_, of any name",
     "oneflow_compat/_graph/compile/program_cache/environment.py": "compares inductor's own variables",
-    "oneflow_compat/_graph/compile/program_cache/library.py": "hands an address to a library that torch loads",
+    "oneflow_compat/_graph/compile/program_cache/library.py": "hands an address to torch's library",
 }
 
 

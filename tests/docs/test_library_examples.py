@@ -1,6 +1,5 @@
 """docs/examples/libraries: AutoTests of other libraries, where these are installed."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ def test_the_tests_of_a_library_pass(library, module, tmp_path):
 
 
 @pytest.mark.slow  # it compiles an extension
-@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+@pytest.mark.compiler
 def test_the_tests_of_an_extension_find_a_bug_in_it(tmp_path):
     source = (FOLDER / "test_extension.py").read_text(encoding="utf-8")
     for text, code in ((source, 0), (source.replace("return 2 * x * gradient", "return x * gradient"), 1)):

@@ -93,7 +93,8 @@ def test_marker_needs_a_reason(tmp_path):
 def test_failing_unittest_of_page_fails(tmp_path):
     page = tmp_path / "failing.md"
     page.write_text(
-        "```python\nimport unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.fail('planted')\n```\n"
+        "```python\nimport unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n"
+        "        self.fail('planted')\n```\n"
     )
     with pytest.raises(AssertionError, match="planted"):
         run_page(page, modules={})

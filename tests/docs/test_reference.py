@@ -20,7 +20,8 @@ TENSOR_PARAMETERS = set(
     " target mask vec like".split()
 )
 SHAPE = re.compile(
-    r"torch\.|torch's|\((\.\.\.|\*?[\w.`]+)(, [^()]+)*,?\)|\[\w+(, \w+)*\]|shape|dtype|dimension|element|numbers?\b"
+    r"torch\.|torch's|\((\.\.\.|\*?[\w.`]+)(, [^()]+)*,?\)|\[\w+(,"
+    r" \w+)*\]|shape|dtype|dimension|element|numbers?\b"
 )
 WITHOUT_ERRORS = {  # methods that Python calls, and a class that only passes calls on
     "__getattr__",
@@ -36,7 +37,9 @@ WITHOUT_SHAPES = {
 
 @pytest.fixture(scope="module")
 def own_entries():
-    """Return (name, object, docstring and text of the page) of the functions and classes that this package implements."""
+    """Return (name, object, docstring and text of the page) of the functions and classes that this package
+    implements.
+    """
     spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
     import api_reference

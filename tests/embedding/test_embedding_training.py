@@ -31,7 +31,9 @@ def batches(count, whole=False):
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw", "adagrad", "ftrl"])
 def test_rows_train_as_a_dense_embedding(tmp_path, name):
-    """Every row is in every batch, so the dense optimizer of oneflow.optim on nn.Embedding must give the same numbers."""
+    """Every row is in every batch, so the dense optimizer of oneflow.optim on nn.Embedding must give the same
+    numbers.
+    """
     size_factor, make = OPTIMIZERS[name]
     e = embedding(tmp_path, size_factor=size_factor, tables=[UNIFORM] * 2)
     net = Net(e)

@@ -45,13 +45,27 @@ def test_option_dicts_are_oneflows():
 
 
 def test_wrong_options(tmp_path):
-    for wrong in (lambda: oe.make_device_mem_store_options("/x", capacity=0), lambda: oe.make_cached_ssd_store_options(0, "/x"), lambda: oe.make_table_options(3),
-                  lambda: oe.make_table_options([{"no": 1}]), lambda: embedding(tmp_path, tables=[oe.make_table_options({"type": "zeros"})]),
-                  lambda: embedding(tmp_path, tables=[{}]), lambda: oe.MultiTableEmbedding("e", [4], flow.float, flow.int64, [UNIFORM], options("device", tmp_path)),
-                  lambda: oe.MultiTableEmbedding("e", 4, flow.int64, flow.int64, [UNIFORM], options("device", tmp_path)),
-                  lambda: oe.MultiTableEmbedding("e", 0, flow.float, flow.int64, [UNIFORM], options("device", tmp_path)),
-                  lambda: oe.make_device_mem_store_options(str(tmp_path), 10, size_factor=0), lambda: embedding(tmp_path, tables=[]),
-                  lambda: embedding(tmp_path, tables=[3]), lambda: oe.MultiTableEmbedding("e", 4, flow.float, flow.int64, [UNIFORM], {})):  # fmt: skip
+    for wrong in (
+        lambda: oe.make_device_mem_store_options("/x", capacity=0),
+        lambda: oe.make_cached_ssd_store_options(0, "/x"),
+        lambda: oe.make_table_options(3),
+        lambda: oe.make_table_options([{"no": 1}]),
+        lambda: embedding(tmp_path, tables=[oe.make_table_options({"type": "zeros"})]),
+        lambda: embedding(tmp_path, tables=[{}]),
+        lambda: oe.MultiTableEmbedding(
+            "e", [4], flow.float, flow.int64, [UNIFORM], options("device", tmp_path)
+        ),
+        lambda: oe.MultiTableEmbedding(
+            "e", 4, flow.int64, flow.int64, [UNIFORM], options("device", tmp_path)
+        ),
+        lambda: oe.MultiTableEmbedding(
+            "e", 0, flow.float, flow.int64, [UNIFORM], options("device", tmp_path)
+        ),
+        lambda: oe.make_device_mem_store_options(str(tmp_path), 10, size_factor=0),
+        lambda: embedding(tmp_path, tables=[]),
+        lambda: embedding(tmp_path, tables=[3]),
+        lambda: oe.MultiTableEmbedding("e", 4, flow.float, flow.int64, [UNIFORM], {}),
+    ):
         with pytest.raises((ValueError, TypeError)):
             wrong()
 
@@ -85,9 +99,15 @@ def test_first_values_do_not_depend_on_the_order(tmp_path):
     assert not torch.equal(embedding(tmp_path / "c", seed=1)(torch.arange(100)), x)
 
 
-@pytest.mark.parametrize("initializer,mean,std,low,high", [
-    (oe.make_uniform_initializer(-2, 4), 1.0, 3**0.5, -2, 4), (oe.make_normal_initializer(1, 2), 1.0, 2.0, -12, 14),
-    (oe.make_trunc_normal_initializer(0, 1, -2, 2), 0.0, 0.8796, -2, 2), (oe.make_constant_initializer(3), 3.0, 0.0, 3, 3)])  # fmt: skip
+@pytest.mark.parametrize(
+    "initializer,mean,std,low,high",
+    [
+        (oe.make_uniform_initializer(-2, 4), 1.0, 3**0.5, -2, 4),
+        (oe.make_normal_initializer(1, 2), 1.0, 2.0, -12, 14),
+        (oe.make_trunc_normal_initializer(0, 1, -2, 2), 0.0, 0.8796, -2, 2),
+        (oe.make_constant_initializer(3), 3.0, 0.0, 3, 3),
+    ],
+)
 def test_initializers(initializer, mean, std, low, high):
     """The moments of 80000 numbers: five standard errors. 0.8796 is the deviation of a normal cut at two."""
     rows = initial.rows(initializer, np.arange(10000), 8, 3)

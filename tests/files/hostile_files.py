@@ -101,18 +101,52 @@ def _numbers_of_one_hash(count) -> bytes:
 def _executing() -> dict:
     command = f"touch {MARKER}"
     calls = {
-        "posix.system": (command,), "os.system": (command,), "subprocess.Popen": (("touch", MARKER),), "builtins.eval": ("1+1",),
-        "builtins.exec": ("import os",), "builtins.compile": ("1", "x", "eval"), "builtins.__import__": ("antigravity",), "builtins.getattr": ("a", "b"),
-        "builtins.open": (MARKER, "w"), "builtins.input": (), "builtins.map": (), "operator.attrgetter": ("x",), "operator.methodcaller": ("x",),
-        "functools.partial": (glob("builtins.list"),), "importlib.import_module": ("antigravity",), "pickle.loads": (b"N.",), "torch.load": ("x",),
-        "torch.hub.load": ("a/b", "c"), "torch.jit.load": ("x",), "torch.ops.load_library": ("x",), "torch.utils.cpp_extension.load": ("x",),
-        "torch._inductor.codecache.PyCodeCache.load": ("x",), "torch.fx.graph_module.reduce_graph_module": ({}, "x"), "oneflow.load": ("x",),
-        "oneflow.hub.load": ("a/b", "c"), "numpy.load": ("x",), "numpy.memmap": (MARKER,), "numpy.fromfile": ("/dev/zero",), "pathlib.Path.touch": ("x",),
-        "types.FunctionType": (), "types.CodeType": (), "ctypes.CDLL": ("x",), "runpy.run_path": ("x",), "code.interact": (), "pty.spawn": ("x",),
-        "webbrowser.open": ("x",), "torch.nn.functional.relu": (1,), "torch.Tensor.__reduce_ex__": (1,), "torch.storage._load_from_bytes": (b"x",),
-        "torch._utils._import_dotted_name": ("antigravity",), "torch.nn.modules.module.Module": (), "torch.nn.utils.parametrize.register_parametrization": (),
-        "copyreg._reconstructor": (glob("builtins.list"), glob("builtins.object"), None), "weakref.ref": ({1},), "io.open": (MARKER, "w"),
-    }  # fmt: skip
+        "posix.system": (command,),
+        "os.system": (command,),
+        "subprocess.Popen": (("touch", MARKER),),
+        "builtins.eval": ("1+1",),
+        "builtins.exec": ("import os",),
+        "builtins.compile": ("1", "x", "eval"),
+        "builtins.__import__": ("antigravity",),
+        "builtins.getattr": ("a", "b"),
+        "builtins.open": (MARKER, "w"),
+        "builtins.input": (),
+        "builtins.map": (),
+        "operator.attrgetter": ("x",),
+        "operator.methodcaller": ("x",),
+        "functools.partial": (glob("builtins.list"),),
+        "importlib.import_module": ("antigravity",),
+        "pickle.loads": (b"N.",),
+        "torch.load": ("x",),
+        "torch.hub.load": ("a/b", "c"),
+        "torch.jit.load": ("x",),
+        "torch.ops.load_library": ("x",),
+        "torch.utils.cpp_extension.load": ("x",),
+        "torch._inductor.codecache.PyCodeCache.load": ("x",),
+        "torch.fx.graph_module.reduce_graph_module": ({}, "x"),
+        "oneflow.load": ("x",),
+        "oneflow.hub.load": ("a/b", "c"),
+        "numpy.load": ("x",),
+        "numpy.memmap": (MARKER,),
+        "numpy.fromfile": ("/dev/zero",),
+        "pathlib.Path.touch": ("x",),
+        "types.FunctionType": (),
+        "types.CodeType": (),
+        "ctypes.CDLL": ("x",),
+        "runpy.run_path": ("x",),
+        "code.interact": (),
+        "pty.spawn": ("x",),
+        "webbrowser.open": ("x",),
+        "torch.nn.functional.relu": (1,),
+        "torch.Tensor.__reduce_ex__": (1,),
+        "torch.storage._load_from_bytes": (b"x",),
+        "torch._utils._import_dotted_name": ("antigravity",),
+        "torch.nn.modules.module.Module": (),
+        "torch.nn.utils.parametrize.register_parametrization": (),
+        "copyreg._reconstructor": (glob("builtins.list"), glob("builtins.object"), None),
+        "weakref.ref": ({1},),
+        "io.open": (MARKER, "w"),
+    }
     out = {f"call {full}": call(full, *arguments) for full, arguments in calls.items()}
     out |= {
         "instance opcode": Code(b"(" + value(command) + b"iposix\nsystem\n"),
@@ -132,20 +166,49 @@ def _executing() -> dict:
         "append to a tensor": Code(call("torch.nn.parameter.Parameter") + b"Na"),
         "default factory": Code(call("collections.defaultdict", glob("torch._utils._rebuild_tensor_v2"))),
         "dunder of a namespace": build(new("argparse.Namespace"), {"__class__": 1}),
-        "attribute data": call("torch._utils._rebuild_parameter_with_state", tensor(), True, call("collections.OrderedDict"), {"data": 1}),
-        "attribute backward hooks": call("torch._utils._rebuild_parameter_with_state", tensor(), True, call("collections.OrderedDict"), {"_backward_hooks": {1: 2}}),
+        "attribute data": call(
+            "torch._utils._rebuild_parameter_with_state",
+            tensor(),
+            True,
+            call("collections.OrderedDict"),
+            {"data": 1},
+        ),
+        "attribute backward hooks": call(
+            "torch._utils._rebuild_parameter_with_state",
+            tensor(),
+            True,
+            call("collections.OrderedDict"),
+            {"_backward_hooks": {1: 2}},
+        ),
         "backward hooks": call("torch._utils._rebuild_parameter", tensor(), True, {1: "x"}),
-        "from type with a function": call("torch._tensor._rebuild_from_type_v2", glob("posix.system"), glob("torch.Tensor"), (command,), {}),
-        "from type with set": call("torch._tensor._rebuild_from_type_v2", glob("builtins.set"), glob("torch.Tensor"), (), {}),
-        "forward of a layer": layer("torch.nn.modules.activation.ReLU", forward=glob("torch.nn.functional.relu")),
+        "from type with a function": call(
+            "torch._tensor._rebuild_from_type_v2", glob("posix.system"), glob("torch.Tensor"), (command,), {}
+        ),
+        "from type with set": call(
+            "torch._tensor._rebuild_from_type_v2", glob("builtins.set"), glob("torch.Tensor"), (), {}
+        ),
+        "forward of a layer": layer(
+            "torch.nn.modules.activation.ReLU", forward=glob("torch.nn.functional.relu")
+        ),
         "call of a layer": layer("oneflow.nn.modules.activation.ReLU", __call__=1),
-        "compiled call of a layer": layer("torch.nn.modules.activation.ReLU", _compiled_call_impl=glob("torch.nn.functional.relu")),
-        "class of a lazy layer": layer("torch.nn.modules.linear.LazyLinear", cls_to_become=glob("builtins.set")),
-        "attribute over a parameter": layer("torch.nn.modules.linear.Linear", _parameters={"weight": None}, weight=1),
+        "compiled call of a layer": layer(
+            "torch.nn.modules.activation.ReLU", _compiled_call_impl=glob("torch.nn.functional.relu")
+        ),
+        "class of a lazy layer": layer(
+            "torch.nn.modules.linear.LazyLinear", cls_to_become=glob("builtins.set")
+        ),
+        "attribute over a parameter": layer(
+            "torch.nn.modules.linear.Linear", _parameters={"weight": None}, weight=1
+        ),
         "reader that opens files": layer("oneflow.nn.modules.dataset.COCOReader"),
-        "items of an OrderedDict": build(call("collections.OrderedDict"), {"items": glob("torch.nn.functional.relu")}),
-        "hooks of a layer": layer("torch.nn.modules.activation.ReLU", _forward_hooks=Code(b"}" + value(1) + name("torch.nn.functional.relu") + b"s")),
-    }  # fmt: skip
+        "items of an OrderedDict": build(
+            call("collections.OrderedDict"), {"items": glob("torch.nn.functional.relu")}
+        ),
+        "hooks of a layer": layer(
+            "torch.nn.modules.activation.ReLU",
+            _forward_hooks=Code(b"}" + value(1) + name("torch.nn.functional.relu") + b"s"),
+        ),
+    }
     return out
 
 
@@ -155,11 +218,20 @@ def _crashing() -> dict:
     deep_tuple = Code(b"N" + b"\x85" * 200_000)
     return {
         "object dtype": objects,
-        "object dtype without flags": build(call("numpy.dtype", "V8", False, True), (3, "|", None, ("a",), {"a": (objects, 0)}, 8, 1, 0)),
-        "field beyond the item": build(call("numpy.dtype", "V4", False, True), (3, "|", None, ("a",), {"a": (dtype("f8"), 1000)}, 4, 1, 0)),
-        "subarray beyond the item": build(call("numpy.dtype", "V4", False, True), (3, "|", (dtype(), (1000,)), None, None, 4, 1, 0)),
+        "object dtype without flags": build(
+            call("numpy.dtype", "V8", False, True), (3, "|", None, ("a",), {"a": (objects, 0)}, 8, 1, 0)
+        ),
+        "field beyond the item": build(
+            call("numpy.dtype", "V4", False, True),
+            (3, "|", None, ("a",), {"a": (dtype("f8"), 1000)}, 4, 1, 0),
+        ),
+        "subarray beyond the item": build(
+            call("numpy.dtype", "V4", False, True), (3, "|", (dtype(), (1000,)), None, None, 4, 1, 0)
+        ),
         "dtype of size 0": build(plain, (3, "<", None, None, None, 0, 0, 0)),
-        "dtype of negative size": build(call("numpy.dtype", "U1", False, True), (3, "<", None, None, None, -5, 4, 8)),
+        "dtype of negative size": build(
+            call("numpy.dtype", "U1", False, True), (3, "<", None, None, None, -5, 4, 8)
+        ),
         "dtype with metadata": build(plain, (4, "<", None, None, None, -1, -1, 0, {"x": 1})),
         "dtype state of text": build(plain, "text"),
         "dtype without state": plain,
@@ -188,25 +260,81 @@ def _crashing() -> dict:
         "tensor of other rank": tensor(size=(2, 2), stride=(1,)),
         "tensor of a size of text": tensor(size=("4",)),
         "tensor of no storage": tensor(of=Code(value([1, 2]))),
-        "tensor v3 of a wider dtype": call("torch._utils._rebuild_tensor_v3", storage(), 0, (4,), (1,), False, call("collections.OrderedDict"), glob("torch.complex128")),
+        "tensor v3 of a wider dtype": call(
+            "torch._utils._rebuild_tensor_v3",
+            storage(),
+            0,
+            (4,),
+            (1,),
+            False,
+            call("collections.OrderedDict"),
+            glob("torch.complex128"),
+        ),
         "storage of more elements": tensor(of=storage(count=10**6), size=(10**6,)),
         "storage of 2**62 elements": tensor(of=storage(count=2**62)),
         "storage of negative elements": tensor(of=storage(count=-1)),
         "storage of no member": tensor(of=storage(key="../../etc/passwd")),
         "legacy tensor of a storage": build(new("torch.Tensor"), (storage(), 0, (10**6,), (1,))),
-        "quantized tensor of a huge size": call("torch._utils._rebuild_qtensor", storage("QInt8Storage", "b"), 0, (10**12,), (0,), (glob("torch.per_tensor_affine"), 0.5, 0), False, None),
-        "quantized along no axis": call("torch._utils._rebuild_qtensor", storage("QInt8Storage", "b"), 0, (4,), (1,), (glob("torch.per_channel_affine"), [0.5], [0], 7), False, None),
-        "sparse tensor with indices beyond": call("torch._utils._rebuild_sparse_tensor", glob("torch.sparse_coo"), (tensor(of=storage("LongStorage", "i", 4), size=(1, 4), stride=(4, 1)), tensor(), (2,))),
-        "sparse rows beyond": call("torch._utils._rebuild_sparse_tensor", glob("torch.sparse_csr"), (tensor(of=storage("LongStorage", "i", 4)), tensor(of=storage("LongStorage", "i", 4)), tensor(), (3, 10**9))),
-        "nested tensor beyond": call("torch._utils._rebuild_nested_tensor", tensor(), tensor(of=storage("LongStorage", "i", 4), size=(2, 2), stride=(2, 1)), tensor(of=storage("LongStorage", "i", 4), size=(2, 2), stride=(2, 1)), tensor(of=storage("LongStorage", "i", 4), size=(2,))),
-        "conj of text": call("torch._utils._rebuild_tensor_v2", storage(), 0, (4,), (1,), False, None, {"conj": "x"}),
+        "quantized tensor of a huge size": call(
+            "torch._utils._rebuild_qtensor",
+            storage("QInt8Storage", "b"),
+            0,
+            (10**12,),
+            (0,),
+            (glob("torch.per_tensor_affine"), 0.5, 0),
+            False,
+            None,
+        ),
+        "quantized along no axis": call(
+            "torch._utils._rebuild_qtensor",
+            storage("QInt8Storage", "b"),
+            0,
+            (4,),
+            (1,),
+            (glob("torch.per_channel_affine"), [0.5], [0], 7),
+            False,
+            None,
+        ),
+        "sparse tensor with indices beyond": call(
+            "torch._utils._rebuild_sparse_tensor",
+            glob("torch.sparse_coo"),
+            (tensor(of=storage("LongStorage", "i", 4), size=(1, 4), stride=(4, 1)), tensor(), (2,)),
+        ),
+        "sparse rows beyond": call(
+            "torch._utils._rebuild_sparse_tensor",
+            glob("torch.sparse_csr"),
+            (
+                tensor(of=storage("LongStorage", "i", 4)),
+                tensor(of=storage("LongStorage", "i", 4)),
+                tensor(),
+                (3, 10**9),
+            ),
+        ),
+        "nested tensor beyond": call(
+            "torch._utils._rebuild_nested_tensor",
+            tensor(),
+            tensor(of=storage("LongStorage", "i", 4), size=(2, 2), stride=(2, 1)),
+            tensor(of=storage("LongStorage", "i", 4), size=(2, 2), stride=(2, 1)),
+            tensor(of=storage("LongStorage", "i", 4), size=(2,)),
+        ),
+        "conj of text": call(
+            "torch._utils._rebuild_tensor_v2", storage(), 0, (4,), (1,), False, None, {"conj": "x"}
+        ),
         "key of nested tuples": Code(b"}" + deep_tuple + b"Ns"),
         "set of nested tuples": Code(b"\x8f(" + deep_tuple + b"\x90"),
         "frozenset of nested tuples": Code(b"(" + deep_tuple + b"\x91"),
         "nested lists": Code(b"]" * 100_000 + b"a" * 99_999),
         "nested dicts": Code(b"(" * 1000 + b"}" + b"t" * 1000),
         "list within itself": Code(b"]q\x00h\x00a"),
-        "layer within itself": Code(new("torch.nn.modules.container.Sequential") + b"q\x07}" + value("_modules") + b"}" + value("0") + b"h\x07ss" + b"b"),
+        "layer within itself": Code(
+            new("torch.nn.modules.container.Sequential")
+            + b"q\x07}"
+            + value("_modules")
+            + b"}"
+            + value("0")
+            + b"h\x07ss"
+            + b"b"
+        ),
         "key of a tensor": Code(b"}" + tensor() + b"Ns"),
         "size of text": call("torch.Size", ("a", "b")),
         "size of huge numbers": call("torch.Size", (2**70,)),
@@ -220,7 +348,9 @@ def _crashing() -> dict:
         "layer of no dict": build(new("torch.nn.modules.linear.Linear"), [1]),
         "layer of wrong tables": layer("torch.nn.modules.linear.Linear", _parameters=[1]),
         "layer of a wrong parameter": layer("oneflow.nn.modules.linear.Linear", _parameters={"weight": 3}),
-        "convolution of text": layer("oneflow.nn.modules.conv.Conv2d", kernel_size="abc", padding=3, stride=2.5),
+        "convolution of text": layer(
+            "oneflow.nn.modules.conv.Conv2d", kernel_size="abc", padding=3, stride=2.5
+        ),
         "layer without state": new("torch.nn.modules.linear.Linear"),
         "oneflow tensor without state": new("oneflow.Tensor"),
         "oneflow tensor of text": build(new("oneflow.Tensor"), {"data": "text"}),
@@ -238,7 +368,7 @@ def _crashing() -> dict:
         "odd items": Code(b"}(K\x01u"),
         "protocol 99": Code(b"\x80\x63N"),
         "protocol 0": Code(b"I1\n"),
-    }  # fmt: skip
+    }
 
 
 def laughing_lists(levels=34, width=2) -> Code:
@@ -280,10 +410,23 @@ def _exhausting() -> dict:
         "Linear(20000, 20000)": call("torch.nn.modules.linear.Linear", 20000, 20000),
         "new Linear(20000, 20000)": new("torch.nn.modules.linear.Linear", 20000, 20000),
         "LSTM of 20000 layers": call("torch.nn.modules.rnn.LSTM", 10, 10, 20000),
-        "oneflow LSTM of a million layers": layer("oneflow.nn.modules.rnn.LSTM", input_size=10, hidden_size=10, num_layers=10**6, bias=True, bidirectional=True),
-        "oneflow Linear of a billion": layer("oneflow.nn.modules.linear.Linear", in_features=10**9, out_features=10**9),
-        "Transformer of many layers": layer("oneflow.nn.modules.transformer.Transformer", num_encoder_layers=10**6, d_model=512),
-        "Embedding of a billion": layer("oneflow.nn.modules.sparse.Embedding", num_embeddings=10**10, embedding_dim=10**3),
+        "oneflow LSTM of a million layers": layer(
+            "oneflow.nn.modules.rnn.LSTM",
+            input_size=10,
+            hidden_size=10,
+            num_layers=10**6,
+            bias=True,
+            bidirectional=True,
+        ),
+        "oneflow Linear of a billion": layer(
+            "oneflow.nn.modules.linear.Linear", in_features=10**9, out_features=10**9
+        ),
+        "Transformer of many layers": layer(
+            "oneflow.nn.modules.transformer.Transformer", num_encoder_layers=10**6, d_model=512
+        ),
+        "Embedding of a billion": layer(
+            "oneflow.nn.modules.sparse.Embedding", num_embeddings=10**10, embedding_dim=10**3
+        ),
         "FloatTensor of a number": call("torch.FloatTensor", 10**9),
         "Tensor of sizes": call("torch.Tensor", 10**5, 10**5),
         "new Tensor of sizes": new("torch.Tensor", 10**5, 10**5),
@@ -293,41 +436,136 @@ def _exhausting() -> dict:
         "zeros": call("torch.zeros", 10**10),
         "numpy zeros": call("numpy.zeros", 10**10),
         "numpy array of a shape": call("numpy.ndarray", (10**10,)),
-        "numpy text of a billion": call("numpy.core.multiarray.scalar", call("numpy.dtype", "U999999999", False, True), b""),
-        "one array a thousand times": Code(value(bytes(10**6)) + b"q\x01](" + b"".join(array((250000,), Code(b"h\x01")) for _ in range(1000)) + b"e"),
-        "one tensor a thousand times": Code(array((250000,), bytes(10**6)) + b"q\x01](" + b"".join(build(new("oneflow.Tensor"), Code(b"}" + value("data") + b"h\x01s")) for _ in range(1000)) + b"e"),
-        "one tensor made wide": Code(b"](" + build(new("oneflow.Tensor"), Code(b"}(" + value("data") + array((10**7,), bytes(10**7), dtype("u1")) + value("dtype") + name("torch.complex128") + b"u")) * 4 + b"e"),
-        "bytearrays of one string": Code(value(bytes(10**6)) + b"q\x01](" + (name("builtins.bytearray") + b"h\x01\x85R") * 2000 + b"e"),
+        "numpy text of a billion": call(
+            "numpy.core.multiarray.scalar", call("numpy.dtype", "U999999999", False, True), b""
+        ),
+        "one array a thousand times": Code(
+            value(bytes(10**6))
+            + b"q\x01]("
+            + b"".join(array((250000,), Code(b"h\x01")) for _ in range(1000))
+            + b"e"
+        ),
+        "one tensor a thousand times": Code(
+            array((250000,), bytes(10**6))
+            + b"q\x01]("
+            + b"".join(
+                build(new("oneflow.Tensor"), Code(b"}" + value("data") + b"h\x01s")) for _ in range(1000)
+            )
+            + b"e"
+        ),
+        "one tensor made wide": Code(
+            b"]("
+            + build(
+                new("oneflow.Tensor"),
+                Code(
+                    b"}("
+                    + value("data")
+                    + array((10**7,), bytes(10**7), dtype("u1"))
+                    + value("dtype")
+                    + name("torch.complex128")
+                    + b"u"
+                ),
+            )
+            * 4
+            + b"e"
+        ),
+        "bytearrays of one string": Code(
+            value(bytes(10**6)) + b"q\x01](" + (name("builtins.bytearray") + b"h\x01\x85R") * 2000 + b"e"
+        ),
         "numbers of one hash": Code(b"}(" + _numbers_of_one_hash(50_000) + b"u"),
-        "numbers of one hash one by one": Code(b"}" + b"".join(value(i * (2**61 - 1)) + b"Ns" for i in range(1, 50_000))),
-        "set of one hash": Code(b"\x8f(" + b"".join(value(i * (2**61 - 1)) for i in range(1, 50_000)) + b"\x90"),
-        "counter of one hash": call("builtins.set", Code(b"](" + b"".join(value(i * (2**61 - 1)) for i in range(1, 50_000)) + b"e")),
+        "numbers of one hash one by one": Code(
+            b"}" + b"".join(value(i * (2**61 - 1)) + b"Ns" for i in range(1, 50_000))
+        ),
+        "set of one hash": Code(
+            b"\x8f(" + b"".join(value(i * (2**61 - 1)) for i in range(1, 50_000)) + b"\x90"
+        ),
+        "counter of one hash": call(
+            "builtins.set", Code(b"](" + b"".join(value(i * (2**61 - 1)) for i in range(1, 50_000)) + b"e")
+        ),
         "long key many times": Code(tuple_of(*range(50_000)) + b"q\x01}" + b"h\x01Ns" * 50_000),
         "laughing lists": Code(bomb),
         "laughing state of an SBP": Code(new("oneflow.sbp.sbp") + laughing_lists() + b"b"),
         "laughing state of a placement": Code(new("oneflow.placement") + laughing_lists() + b"b"),
-        "laughing state of a dtype": build(call("numpy.dtype", "f4", False, True), (3, "<", laughing_lists(), None, None, -1, -1, 0)),
+        "laughing state of a dtype": build(
+            call("numpy.dtype", "f4", False, True), (3, "<", laughing_lists(), None, None, -1, -1, 0)
+        ),
         "laughing name of a dtype": call("numpy.dtype", laughing_lists(), False, True),
         "laughing shape of an array": array(laughing_tuples(), b"abcd"),
         "laughing size of a tensor": tensor(size=laughing_tuples()),
         "laughing persistent id": Code(tuple_of("storage", laughing_lists()) + b"Q"),
-        "laughing location of a storage": Code(tuple_of("storage", glob("torch.FloatStorage"), "0", laughing_lists(), 4) + b"Q"),
-        "laughing flags of a tensor": call("torch._utils._rebuild_tensor_v2", storage(), 0, (4,), (1,), False, None, laughing_lists()),
-        "laughing requires_grad": call("torch._utils._rebuild_tensor_v2", storage(), 0, (4,), (1,), laughing_lists(), None),
-        "laughing attribute name": call("torch._utils._rebuild_parameter_with_state", tensor(), True, call("collections.OrderedDict"), Code(b"}" + laughing_tuples(12) + b"Ns")),
+        "laughing location of a storage": Code(
+            tuple_of("storage", glob("torch.FloatStorage"), "0", laughing_lists(), 4) + b"Q"
+        ),
+        "laughing flags of a tensor": call(
+            "torch._utils._rebuild_tensor_v2", storage(), 0, (4,), (1,), False, None, laughing_lists()
+        ),
+        "laughing requires_grad": call(
+            "torch._utils._rebuild_tensor_v2", storage(), 0, (4,), (1,), laughing_lists(), None
+        ),
+        "laughing attribute name": call(
+            "torch._utils._rebuild_parameter_with_state",
+            tensor(),
+            True,
+            call("collections.OrderedDict"),
+            Code(b"}" + laughing_tuples(12) + b"Ns"),
+        ),
         "laughing layout": call("torch.serialization._get_layout", laughing_tuples()),
         "deep layout": call("torch.serialization._get_layout", Code(b"N" + b"\x85" * 200_000)),
-        "laughing quantizer": call("torch._utils._rebuild_qtensor", storage("QInt8Storage", "b"), 0, (4,), (1,), (laughing_lists(), 0.5, 0), False, None),
-        "laughing scales": call("torch._utils._rebuild_qtensor", storage("QInt8Storage", "b"), 0, (4,), (1,), (glob("torch.per_channel_affine"), laughing_lists(16, 64), [0], 0), False, None),
+        "laughing quantizer": call(
+            "torch._utils._rebuild_qtensor",
+            storage("QInt8Storage", "b"),
+            0,
+            (4,),
+            (1,),
+            (laughing_lists(), 0.5, 0),
+            False,
+            None,
+        ),
+        "laughing scales": call(
+            "torch._utils._rebuild_qtensor",
+            storage("QInt8Storage", "b"),
+            0,
+            (4,),
+            (1,),
+            (glob("torch.per_channel_affine"), laughing_lists(16, 64), [0], 0),
+            False,
+            None,
+        ),
         "laughing key": Code(b"}" + laughing_tuples(15, 64) + b"Ns"),
         "laughing attribute of a layer": layer("torch.nn.modules.activation.ReLU", x=laughing_lists(4, 4096)),
         "laughing data": Code(new("oneflow.Tensor") + b"}" + value("data") + laughing_lists() + b"sb"),
-        "laughing protocol version": Code(b"}(" + value("protocol_version") + laughing_lists() + value("data") + b"Nu"),
+        "laughing protocol version": Code(
+            b"}(" + value("protocol_version") + laughing_lists() + value("data") + b"Nu"
+        ),
         "laughing arguments": Code(name("builtins.bytearray") + laughing_tuples() + b"R"),
         "memo": Code(b"N" + b"".join(b"r" + struct.pack("<I", i) for i in range(400_000))),
-        "comparison of a wide tensor": layer("oneflow.nn.modules.pooling.AvgPool2d", divisor_override=tensor(size=(1 << 40,), stride=(0,))),
-        "scales of an expanded tensor": call("torch._utils._rebuild_qtensor", storage("QInt8Storage", "b"), 0, (1 << 30, 0), (0, 1), (glob("torch.per_channel_affine"), tensor(size=(1 << 30,), stride=(0,)), tensor(size=(1 << 30,), stride=(0,)), 0), False, None),
-        "sparse tensor of an expanded tensor": call("torch._utils._rebuild_sparse_tensor", glob("torch.sparse_coo"), (tensor(of=storage("LongStorage", "i", 4), size=(1, 1 << 31), stride=(0, 0)), tensor(size=(1 << 31,), stride=(0,)), (2,))),
+        "comparison of a wide tensor": layer(
+            "oneflow.nn.modules.pooling.AvgPool2d", divisor_override=tensor(size=(1 << 40,), stride=(0,))
+        ),
+        "scales of an expanded tensor": call(
+            "torch._utils._rebuild_qtensor",
+            storage("QInt8Storage", "b"),
+            0,
+            (1 << 30, 0),
+            (0, 1),
+            (
+                glob("torch.per_channel_affine"),
+                tensor(size=(1 << 30,), stride=(0,)),
+                tensor(size=(1 << 30,), stride=(0,)),
+                0,
+            ),
+            False,
+            None,
+        ),
+        "sparse tensor of an expanded tensor": call(
+            "torch._utils._rebuild_sparse_tensor",
+            glob("torch.sparse_coo"),
+            (
+                tensor(of=storage("LongStorage", "i", 4), size=(1, 1 << 31), stride=(0, 0)),
+                tensor(size=(1 << 31,), stride=(0,)),
+                (2,),
+            ),
+        ),
         "empty lists": Code(b"](" + b"]" * 10**6 + b"e"),
         "empty sets": Code(b"](" + b"\x8f" * 10**6 + b"e"),
         "marks": Code(b"(" * 10**6),
@@ -338,8 +576,10 @@ def _exhausting() -> dict:
         "announced frame": Code(b"\x95" + struct.pack("<Q", 1 << 40) + b"N"),
         "announced number": Code(b"\x8b" + struct.pack("<i", 1 << 30) + b"abc"),
         "negative number size": Code(b"\x8b" + struct.pack("<i", -5) + b"abc"),
-        "laughing layers": layer("oneflow.nn.modules.container.Sequential", _modules={str(i): None for i in range(10)}),
-    }  # fmt: skip
+        "laughing layers": layer(
+            "oneflow.nn.modules.container.Sequential", _modules={str(i): None for i in range(10)}
+        ),
+    }
 
 
 def pickles() -> dict:
@@ -460,12 +700,16 @@ def hostile_safetensors(folder):
     values = bytes(16)
     files = {
         "overlap": _safetensors({"a": entry(), "b": entry()}, values),
-        "overlap a thousand times": _safetensors({str(i): entry(0, 1 << 20, (1 << 18,)) for i in range(2000)}, bytes(1 << 20)),
+        "overlap a thousand times": _safetensors(
+            {str(i): entry(0, 1 << 20, (1 << 18,)) for i in range(2000)}, bytes(1 << 20)
+        ),
         "gap": _safetensors({"a": entry(4, 20)}, bytes(20)),
         "rest": _safetensors({"a": entry()}, bytes(20)),
         "deep": _safetensors(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", values),
         "deep objects": _safetensors(b'{"a":' * 100_000 + b"1" + b"}" * 100_000, values),
-        "two names": _safetensors(b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", values),
+        "two names": _safetensors(
+            b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", values
+        ),
         "huge header": _safetensors({"a": entry()}, values, length=1 << 60),
         "long header": _safetensors({"a": entry()}, values, length=99),
         "negative": _safetensors({"a": entry(-16, 0)}, values),
@@ -490,10 +734,12 @@ def hostile_safetensors(folder):
         "metadata of a list": _safetensors({"__metadata__": [1], "a": entry()}, values),
         "no utf-8": _safetensors(b'{"\xff\xfe": 1}', values),
         "infinite": _safetensors(b'{"a": Infinity}', values),
-        "digits": _safetensors(b'{"a": {"dtype": "F32", "shape": [' + b"9" * 10_000 + b'], "data_offsets": [0, 16]}}', values),
-        "list": _safetensors(b'{} []  ', values),
+        "digits": _safetensors(
+            b'{"a": {"dtype": "F32", "shape": [' + b"9" * 10_000 + b'], "data_offsets": [0, 16]}}', values
+        ),
+        "list": _safetensors(b"{} []  ", values),
         "surrogate": _safetensors(b'{"\\ud800": ' + json.dumps(entry()).encode() + b"}", values),
-    }  # fmt: skip
+    }
     for title, body in files.items():
         path = folder / f"{title}.safetensors"
         path.write_bytes(body)
@@ -504,12 +750,20 @@ def hostile_safetensors(folder):
 def hostile_folders(folder):
     good = build(new("oneflow.Tensor"), {"path": "tensor_0"})
     metas = {
-        "no meta": None, "empty meta": b"", "text": b"hello", "negative": b"shape {\n  dim: -4\n}\ndata_type: kFloat\n",
-        "huge": b"shape {\n  dim: 99999999999999999999\n}\ndata_type: kFloat\n", "empty and huge": b"shape {\n dim: 0\n dim: 9223372036854775807\n}\ndata_type: kFloat\n",
-        "digits": b"shape {\n dim: " + b"9" * 6000 + b"\n}\ndata_type: kFloat\n", "many": b"shape {\n" + b"dim: 1\n" * 5000 + b"}\ndata_type: kFloat\n",
-        "no type": b"shape {\n  dim: 4\n}\n", "other type": b"shape {\n  dim: 4\n}\ndata_type: kOFRecord\n", "bytes": bytes(range(256)),
-        "nested": b"shape { shape { dim: 4 } }", "digits of another script": "shape { dim: \u0664 } data_type: kFloat".encode(),
-    }  # fmt: skip
+        "no meta": None,
+        "empty meta": b"",
+        "text": b"hello",
+        "negative": b"shape {\n  dim: -4\n}\ndata_type: kFloat\n",
+        "huge": b"shape {\n  dim: 99999999999999999999\n}\ndata_type: kFloat\n",
+        "empty and huge": b"shape {\n dim: 0\n dim: 9223372036854775807\n}\ndata_type: kFloat\n",
+        "digits": b"shape {\n dim: " + b"9" * 6000 + b"\n}\ndata_type: kFloat\n",
+        "many": b"shape {\n" + b"dim: 1\n" * 5000 + b"}\ndata_type: kFloat\n",
+        "no type": b"shape {\n  dim: 4\n}\n",
+        "other type": b"shape {\n  dim: 4\n}\ndata_type: kOFRecord\n",
+        "bytes": bytes(range(256)),
+        "nested": b"shape { shape { dim: 4 } }",
+        "digits of another script": "shape { dim: \u0664 } data_type: kFloat".encode(),
+    }
     for title, meta in metas.items():
         path = folder / f"folder {title}"
         checkpoint_folder(path, good)
@@ -581,10 +835,12 @@ def hostile_others(folder):
         archive.addfile(tarfile.TarInfo(_MAGIC.decode("latin-1")), io.BytesIO())
     yield path.name, path
     streams = {
-        "no protocol": _MAGIC, "other protocol": _MAGIC + value_file(99), "no object": _MAGIC + value_file(1001) + value_file({}),
+        "no protocol": _MAGIC,
+        "other protocol": _MAGIC + value_file(99),
+        "no object": _MAGIC + value_file(1001) + value_file({}),
         "keys of no list": _MAGIC + value_file(1001) + value_file({}) + value_file(1) + value_file(3),
         "keys of nothing": _MAGIC + value_file(1001) + value_file({}) + value_file(1) + value_file(["x"]),
-    }  # fmt: skip
+    }
     for title, body in streams.items():
         path = folder / f"stream of {title}"
         path.write_bytes(body)

@@ -228,16 +228,38 @@ def _set_assertion(document, text):
 
 def _target_edits():
     for name, target in (
-        ("target_os", "os::system.default"), ("target_builtin", "builtins.eval"), ("target_python", "operator.attrgetter"), ("target_methodcaller", "operator.methodcaller"),
-        ("target_file", "aten::from_file.default"), ("target_file_out", "aten::from_file.out"), ("target_save", "aten::save.default"), ("target_open", "aten::open.default"),
-        ("target_print", "aten::_print.default"), ("target_torchscript_list", "aten::append.t"), ("target_prim_print", "prim::Print.default"),
-        ("target_prim_rpc", "prim::rpc_async.default"), ("target_dunder", "aten::__class__.__name__"), ("target_attribute", "aten::add.__globals__"),
-        ("target_dotted", "aten::add.Tensor.__globals__"), ("target_module", "torch.hub.load"), ("target_test", "aten::_test_serialization_subcmul.default"),
-        ("target_classes", "classes::rnn.CellParamsBase"), ("target_loader", "torch.ops.load_library"), ("target_unchecked_sparse", "aten::_sparse_coo_tensor_unsafe.default"),
-        ("target_nested_view", "aten::_nested_view_from_buffer.default"), ("target_c10d", "c10d::send.default"), ("target_profiler", "profiler::_record_function_enter.default"),
-        ("target_oneflow_unknown", "oneflow::nothing.default"), ("target_number", 7), ("target_null", None), ("target_list", ["aten::add.Tensor"]),
-        ("target_empty", ""), ("target_unicode", "aten::ａdd.Tensor"), ("target_newline", "aten::add.Tensor\n"), ("target_long", "aten::" + "a" * 10**6 + ".x"),
-    ):  # fmt: skip
+        ("target_os", "os::system.default"),
+        ("target_builtin", "builtins.eval"),
+        ("target_python", "operator.attrgetter"),
+        ("target_methodcaller", "operator.methodcaller"),
+        ("target_file", "aten::from_file.default"),
+        ("target_file_out", "aten::from_file.out"),
+        ("target_save", "aten::save.default"),
+        ("target_open", "aten::open.default"),
+        ("target_print", "aten::_print.default"),
+        ("target_torchscript_list", "aten::append.t"),
+        ("target_prim_print", "prim::Print.default"),
+        ("target_prim_rpc", "prim::rpc_async.default"),
+        ("target_dunder", "aten::__class__.__name__"),
+        ("target_attribute", "aten::add.__globals__"),
+        ("target_dotted", "aten::add.Tensor.__globals__"),
+        ("target_module", "torch.hub.load"),
+        ("target_test", "aten::_test_serialization_subcmul.default"),
+        ("target_classes", "classes::rnn.CellParamsBase"),
+        ("target_loader", "torch.ops.load_library"),
+        ("target_unchecked_sparse", "aten::_sparse_coo_tensor_unsafe.default"),
+        ("target_nested_view", "aten::_nested_view_from_buffer.default"),
+        ("target_c10d", "c10d::send.default"),
+        ("target_profiler", "profiler::_record_function_enter.default"),
+        ("target_oneflow_unknown", "oneflow::nothing.default"),
+        ("target_number", 7),
+        ("target_null", None),
+        ("target_list", ["aten::add.Tensor"]),
+        ("target_empty", ""),
+        ("target_unicode", "aten::ａdd.Tensor"),
+        ("target_newline", "aten::add.Tensor\n"),
+        ("target_long", "aten::" + "a" * 10**6 + ".x"),
+    ):
         yield name, "infer", _in_call("target", target)
 
 
@@ -245,17 +267,48 @@ def _structure_edits(marker):
     fqn = {"__enum__": True, "fqn": "evil_module:Color", "name": "RED"}
     for key in ("in_spec", "out_spec"):
         for name, text in (
-            ("defaultdict_imports", _spec("collections.defaultdict", {"default_factory_module": "evil_module", "default_factory_name": "run", "dict_context": []})),
-            ("defaultdict_of_exit", _spec("collections.defaultdict", {"default_factory_module": "builtins", "default_factory_name": "exit", "dict_context": []})),
+            (
+                "defaultdict_imports",
+                _spec(
+                    "collections.defaultdict",
+                    {
+                        "default_factory_module": "evil_module",
+                        "default_factory_name": "run",
+                        "dict_context": [],
+                    },
+                ),
+            ),
+            (
+                "defaultdict_of_exit",
+                _spec(
+                    "collections.defaultdict",
+                    {
+                        "default_factory_module": "builtins",
+                        "default_factory_name": "exit",
+                        "dict_context": [],
+                    },
+                ),
+            ),
             ("enum_imports", _spec("builtins.dict", json.dumps([fqn]), 1)),
             ("enum_of_an_attribute", _spec("builtins.dict", json.dumps([{**fqn, "fqn": "os:environ"}]), 1)),
-            ("enum_of_lazy_torch", _spec("builtins.dict", json.dumps([{**fqn, "fqn": "torch:_dynamo.config"}]), 1)),
-            ("class_unknown", _spec("evil_module.Tree", "null")), ("class_of_torch", _spec("torch.fx.immutable_collections.immutable_dict", "[]")),
-            ("namedtuple", _spec("collections.namedtuple", "evil_module.Point", 2)), ("held", _spec("oneflow._Held", "[\"os.system\", [], {}]")),
-            ("keys_that_do_not_fit", _spec("builtins.dict", '["a", "b"]', 1)), ("keys_alike", _spec("builtins.dict", '["a", "a"]', 2)),
-            ("nested_deeply", json.dumps([1, _nested_spec(400)])), ("no_json", "{"), ("brackets", "[" * 100_000), ("other_version", json.dumps([2, {}])),
-            ("number", 3), ("deque_of_negative_length", _spec("collections.deque", "-3", 1)), ("context_of_a_list", _spec("builtins.list", '{"a": 1}', 1)),
-        ):  # fmt: skip
+            (
+                "enum_of_lazy_torch",
+                _spec("builtins.dict", json.dumps([{**fqn, "fqn": "torch:_dynamo.config"}]), 1),
+            ),
+            ("class_unknown", _spec("evil_module.Tree", "null")),
+            ("class_of_torch", _spec("torch.fx.immutable_collections.immutable_dict", "[]")),
+            ("namedtuple", _spec("collections.namedtuple", "evil_module.Point", 2)),
+            ("held", _spec("oneflow._Held", '["os.system", [], {}]')),
+            ("keys_that_do_not_fit", _spec("builtins.dict", '["a", "b"]', 1)),
+            ("keys_alike", _spec("builtins.dict", '["a", "a"]', 2)),
+            ("nested_deeply", json.dumps([1, _nested_spec(400)])),
+            ("no_json", "{"),
+            ("brackets", "[" * 100_000),
+            ("other_version", json.dumps([2, {}])),
+            ("number", 3),
+            ("deque_of_negative_length", _spec("collections.deque", "-3", 1)),
+            ("context_of_a_list", _spec("builtins.list", '{"a": 1}', 1)),
+        ):
             yield f"{key}_{name}", "infer", _set(key, to=text)
     yield "in_spec_without_keywords", "infer", _set("in_spec", to=_spec("builtins.tuple", "null", 2))
     yield "in_spec_of_another_number", "infer", _set("in_spec", to=_spec("builtins.tuple", "null", 0))
@@ -391,15 +444,30 @@ def _append(document, target, args):
 
 def _schedule_edits():
     for name, key, value in (
-        ("schedule_unknown", "kind", "LambdaLR"), ("schedule_dunder", "kind", "__init__"), ("schedule_list", "kind", []), ("schedule_step_of_text", "step", "x"),
-        ("schedule_huge_step", "step", 10**30), ("schedule_power_of_integers", "numbers", {"gamma": 2**62, "step_size": 0.000001}),
-        ("schedule_by_zero", "numbers", {"gamma": 0.5, "step_size": 0}), ("schedule_attribute", "numbers", {"gamma": 0.5, "step_size": 1, "rates_at": 1}),
-        ("schedule_rates_of_lists", "rates", [[]]), ("schedule_rates_of_weights", "rates", ["model.weight"]), ("schedule_no_groups", "base", []),
-        ("schedule_members", "members", [{"kind": "StepLR", "numbers": {}, "members": []}]), ("schedule_infinite", "base", [float("inf")]),
-    ):  # fmt: skip
+        ("schedule_unknown", "kind", "LambdaLR"),
+        ("schedule_dunder", "kind", "__init__"),
+        ("schedule_list", "kind", []),
+        ("schedule_step_of_text", "step", "x"),
+        ("schedule_huge_step", "step", 10**30),
+        ("schedule_power_of_integers", "numbers", {"gamma": 2**62, "step_size": 0.000001}),
+        ("schedule_by_zero", "numbers", {"gamma": 0.5, "step_size": 0}),
+        ("schedule_attribute", "numbers", {"gamma": 0.5, "step_size": 1, "rates_at": 1}),
+        ("schedule_rates_of_lists", "rates", [[]]),
+        ("schedule_rates_of_weights", "rates", ["model.weight"]),
+        ("schedule_no_groups", "base", []),
+        ("schedule_members", "members", [{"kind": "StepLR", "numbers": {}, "members": []}]),
+        ("schedule_infinite", "base", [float("inf")]),
+    ):
         yield name, "train", _in_schedule(key, value)
-    yield "schedule_that_loops", "train", lambda d: d["schedules"][0].update(
-        kind="CosineAnnealingWarmRestarts", step=2**50, numbers={"T_0": 1, "T_mult": 1.0000001, "eta_min": 0, "decay_rate": 1, "restart_limit": 0})  # fmt: skip
+    yield (
+        "schedule_that_loops",
+        "train",
+        lambda d: d["schedules"][0].update(
+            kind="CosineAnnealingWarmRestarts",
+            step=2**50,
+            numbers={"T_0": 1, "T_mult": 1.0000001, "eta_min": 0, "decay_rate": 1, "restart_limit": 0},
+        ),
+    )
     yield "schedule_nested", "train", _nest_schedule
 
 

@@ -1,4 +1,6 @@
-"""Hostile sharded checkpoints, and folders of torch.distributed.checkpoint: `hostile(folder)` yields (name, path)."""
+"""Hostile sharded checkpoints, and folders of torch.distributed.checkpoint: `hostile(folder)` yields (name,
+path).
+"""
 
 import json
 import os
@@ -66,13 +68,17 @@ INDEXES = {
     "shape of floats": lambda i: i["tensors"]["w"].__setitem__("shape", [4.0, 5.0]),
     "shape of bools": lambda i: i["tensors"]["w"].__setitem__("shape", [True, 5]),
     "many dimensions": lambda i: i["tensors"]["w"].__setitem__("shape", [1] * 1000),
-    "empty and huge": lambda i: i["tensors"]["w"].update(shape=[0, 1 << 61], chunks=[[0, [0, 0], [0, 1 << 61], 0]]),
+    "empty and huge": lambda i: i["tensors"]["w"].update(
+        shape=[0, 1 << 61], chunks=[[0, [0, 0], [0, 1 << 61], 0]]
+    ),
     "gap": lambda i: i["tensors"]["w"]["chunks"][0].__setitem__(2, [3, 5]),
     "chunk beyond": lambda i: i["tensors"]["w"]["chunks"][0].__setitem__(2, [4, 6]),
     "offset beyond": lambda i: i["tensors"]["w"]["chunks"][0].__setitem__(1, [1, 0]),
     "negative offset": lambda i: i["tensors"]["w"]["chunks"][0].__setitem__(1, [-1, 0]),
     "overlap": lambda i: i["tensors"]["w"]["chunks"].append(i["tensors"]["w"]["chunks"][0]),
-    "partial overlap": lambda i: i["tensors"]["w"].__setitem__("chunks", [[0, [0, 0], [3, 5], 0], [0, [2, 0], [2, 5], 0]]),
+    "partial overlap": lambda i: i["tensors"]["w"].__setitem__(
+        "chunks", [[0, [0, 0], [3, 5], 0], [0, [2, 0], [2, 5], 0]]
+    ),
     "no chunks": lambda i: i["tensors"]["w"]["chunks"].clear(),
     "chunk of another file": lambda i: i["tensors"]["w"]["chunks"][0].__setitem__(0, 5),
     "chunk of other dimensions": lambda i: i["tensors"]["w"]["chunks"][0].__setitem__(1, [0]),
@@ -109,7 +115,9 @@ INDEXES = {
     "key twice": lambda i: i.__setitem__("object", {"dict": [["a", 1], ["a", 2]]}),
     "key of a list": lambda i: i.__setitem__("object", {"dict": [[[1], 1]]}),
     "key of a tensor": lambda i: i.__setitem__("object", {"dict": [[{"tensor": "w"}, 1]]}),
-    "keys of one hash": lambda i: i.__setitem__("object", {"dict": [[k * (2**61 - 1), 1] for k in range(1, 5000)]}),
+    "keys of one hash": lambda i: i.__setitem__(
+        "object", {"dict": [[k * (2**61 - 1), 1] for k in range(1, 5000)]}
+    ),
     "set of lists": lambda i: i.__setitem__("object", {"set": [[1]]}),
     "float of text": lambda i: i.__setitem__("object", {"float": "1e999"}),
     "bytes of text": lambda i: i.__setitem__("object", {"bytes": "!"}),
@@ -119,8 +127,11 @@ INDEXES = {
     "placement of text": lambda i: i.__setitem__("object", {"placement": "cpu"}),
     "two types": lambda i: i.__setitem__("object", {"tuple": [], "set": []}),
     "metadata of a dict": lambda i: i.__setitem__("object", {"dict": [], "metadata": 1}),
-    "gradient of integers": lambda i: (i["tensors"]["w"].__setitem__("dtype", "int32"), i.__setitem__("object", {"tensor": "w", "requires_grad": True})),
-}  # fmt: skip
+    "gradient of integers": lambda i: (
+        i["tensors"]["w"].__setitem__("dtype", "int32"),
+        i.__setitem__("object", {"tensor": "w", "requires_grad": True}),
+    ),
+}
 
 # name: the bytes of the index
 TEXTS = {
@@ -288,7 +299,7 @@ def _dcp(folder):
         "Metadata with arguments": h.new(f"{_METADATA}.Metadata", {"x": 1}),
         "Metadata of text": h.build(h.new(f"{_METADATA}.Metadata"), "x"),
         "no metadata": h.Code(h.value(3)),
-    }  # fmt: skip
+    }
     for title, code in cases.items():
         path = folder / f"dcp {title}"
         path.mkdir()

@@ -24,18 +24,45 @@ from files_util import assert_same_bits
 from oneflow._file_safety.constructors import allow
 
 PLAIN = {
-    "builtins.set": {1, "x", (2, 3)}, "builtins.frozenset": frozenset([1]), "builtins.complex": 1 + 2j, "builtins.bytes": b"", "_codecs.encode": b"\xff\x00",
-    "builtins.bytearray": bytearray(b"ab"), "builtins.slice": slice(1, None, 2), "builtins.range": range(10**12), "builtins.xrange": range(3),
-    "collections.OrderedDict": collections.OrderedDict(a=1), "collections.Counter": collections.Counter("aab"), "collections.deque": collections.deque([1, 2], 5),
-    "collections.defaultdict": collections.defaultdict(list, a=[1]), "datetime.datetime": datetime.datetime(2024, 2, 29, 23, 59, 58, 999999, datetime.timezone.utc, fold=1),
-    "datetime.date": datetime.date(1999, 12, 31), "datetime.time": datetime.time(1, 2, 3, 4, fold=1), "datetime.timedelta": datetime.timedelta(-1, 5, 7),
-    "datetime.timezone": datetime.timezone(datetime.timedelta(hours=2), "CEST"), "decimal.Decimal": decimal.Decimal("1.50"), "fractions.Fraction": fractions.Fraction(1, 3),
-    "uuid.UUID": uuid.UUID(int=7), "argparse.Namespace": argparse.Namespace(lr=0.1), "types.SimpleNamespace": types.SimpleNamespace(a=[1]),
-    **{f"pathlib.{type(p).__name__}": p for p in (pathlib.PurePosixPath("/a/b"), pathlib.PureWindowsPath("c:/x"), pathlib.Path("a/b"))},
-    "numpy.dtype": [np.dtype(">i4"), np.dtype("U5"), np.dtype("?"), np.dtype("c16")], "numpy._core.multiarray.scalar": [np.float32(2.5), np.int64(-1), np.str_("abc"), np.bool_(True)],
-    "numpy._core.multiarray._reconstruct": [np.arange(6.0).reshape(2, 3).T, np.array(["a", "bc"]), np.array(5), np.empty((0, 3), "i2"), np.arange(3, dtype=">i8")],
-    "torch.Size": torch.Size([2, 3]), "torch.device": torch.device("cpu"),
-}  # fmt: skip
+    "builtins.set": {1, "x", (2, 3)},
+    "builtins.frozenset": frozenset([1]),
+    "builtins.complex": 1 + 2j,
+    "builtins.bytes": b"",
+    "_codecs.encode": b"\xff\x00",
+    "builtins.bytearray": bytearray(b"ab"),
+    "builtins.slice": slice(1, None, 2),
+    "builtins.range": range(10**12),
+    "builtins.xrange": range(3),
+    "collections.OrderedDict": collections.OrderedDict(a=1),
+    "collections.Counter": collections.Counter("aab"),
+    "collections.deque": collections.deque([1, 2], 5),
+    "collections.defaultdict": collections.defaultdict(list, a=[1]),
+    "datetime.datetime": datetime.datetime(2024, 2, 29, 23, 59, 58, 999999, datetime.timezone.utc, fold=1),
+    "datetime.date": datetime.date(1999, 12, 31),
+    "datetime.time": datetime.time(1, 2, 3, 4, fold=1),
+    "datetime.timedelta": datetime.timedelta(-1, 5, 7),
+    "datetime.timezone": datetime.timezone(datetime.timedelta(hours=2), "CEST"),
+    "decimal.Decimal": decimal.Decimal("1.50"),
+    "fractions.Fraction": fractions.Fraction(1, 3),
+    "uuid.UUID": uuid.UUID(int=7),
+    "argparse.Namespace": argparse.Namespace(lr=0.1),
+    "types.SimpleNamespace": types.SimpleNamespace(a=[1]),
+    **{
+        f"pathlib.{type(p).__name__}": p
+        for p in (pathlib.PurePosixPath("/a/b"), pathlib.PureWindowsPath("c:/x"), pathlib.Path("a/b"))
+    },
+    "numpy.dtype": [np.dtype(">i4"), np.dtype("U5"), np.dtype("?"), np.dtype("c16")],
+    "numpy._core.multiarray.scalar": [np.float32(2.5), np.int64(-1), np.str_("abc"), np.bool_(True)],
+    "numpy._core.multiarray._reconstruct": [
+        np.arange(6.0).reshape(2, 3).T,
+        np.array(["a", "bc"]),
+        np.array(5),
+        np.empty((0, 3), "i2"),
+        np.arange(3, dtype=">i8"),
+    ],
+    "torch.Size": torch.Size([2, 3]),
+    "torch.device": torch.device("cpu"),
+}
 
 
 def _conjugate():
@@ -55,14 +82,26 @@ def _tensor_with_attributes():
 
 
 TENSORS = {
-    "torch._utils._rebuild_tensor_v2": lambda: [torch.arange(6.0).reshape(2, 3).T, torch.ones(1).expand(4), torch.tensor(3), torch.ones(2, requires_grad=True), torch.empty(0, 3)],
-    "torch._utils._rebuild_tensor_v3": lambda: [torch.tensor([1, 2], dtype=torch.uint16), torch.ones(2).to(torch.float8_e4m3fn)],
+    "torch._utils._rebuild_tensor_v2": lambda: [
+        torch.arange(6.0).reshape(2, 3).T,
+        torch.ones(1).expand(4),
+        torch.tensor(3),
+        torch.ones(2, requires_grad=True),
+        torch.empty(0, 3),
+    ],
+    "torch._utils._rebuild_tensor_v3": lambda: [
+        torch.tensor([1, 2], dtype=torch.uint16),
+        torch.ones(2).to(torch.float8_e4m3fn),
+    ],
     "torch._utils._rebuild_parameter": lambda: torch.nn.Parameter(torch.ones(2), requires_grad=False),
-    "torch._utils._rebuild_parameter_with_state": _with_attributes, "torch._tensor._rebuild_from_type_v2": _tensor_with_attributes,
+    "torch._utils._rebuild_parameter_with_state": _with_attributes,
+    "torch._tensor._rebuild_from_type_v2": _tensor_with_attributes,
     "torch._utils._rebuild_sparse_tensor": lambda: [torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr()],
     "torch._utils._rebuild_meta_tensor_no_storage": lambda: torch.empty(2, 3, device="meta"),
-    "torch.serialization._get_layout": lambda: torch.eye(2).to_sparse(), "torch neg": lambda: torch.tensor([1j]).conj().imag, "torch conj": _conjugate,
-}  # fmt: skip
+    "torch.serialization._get_layout": lambda: torch.eye(2).to_sparse(),
+    "torch neg": lambda: torch.tensor([1j]).conj().imag,
+    "torch conj": _conjugate,
+}
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
@@ -136,9 +175,10 @@ def test_every_constructor_of_torchs_has_a_row_or_a_reason():
         f"torch._utils.{f.__name__}" for f in torch._weights_only_unpickler._tensor_rebuild_functions()
     } <= ours
     not_called = {  # each allocates what a file tells it, and no file of torch 0.4 or newer calls it
-        name for name, value in torch._weights_only_unpickler._get_allowed_globals().items()
+        name
+        for name, value in torch._weights_only_unpickler._get_allowed_globals().items()
         if callable(value) and not name.endswith("Storage") and name not in ours
-    }  # fmt: skip
+    }
     assert all(name.endswith("Tensor") for name in not_called), not_called
 
 
@@ -176,11 +216,19 @@ def test_own_attributes_of_layers_survive(tmp_path):
 
 
 LAYERS = [
-    lambda: torch.nn.LSTM(3, 4, 2, bidirectional=True, proj_size=2), lambda: torch.nn.GRU(3, 4, bias=False), lambda: torch.nn.RNN(3, 4, nonlinearity="relu"),
-    lambda: torch.nn.Conv2d(1, 2, 3, padding="same", dilation=2), lambda: torch.nn.ConvTranspose1d(2, 4, 3, groups=2, output_padding=1, stride=2),
-    lambda: torch.nn.MultiheadAttention(4, 2), lambda: torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(4, 2, 8), 2), lambda: torch.nn.Embedding(5, 4, padding_idx=1),
-    lambda: torch.nn.BatchNorm2d(3, affine=False), lambda: torch.nn.ParameterList([torch.ones(2)]), lambda: torch.nn.ModuleDict({"a": torch.nn.ReLU()}), lambda: torch.nn.LSTMCell(2, 3),
-]  # fmt: skip
+    lambda: torch.nn.LSTM(3, 4, 2, bidirectional=True, proj_size=2),
+    lambda: torch.nn.GRU(3, 4, bias=False),
+    lambda: torch.nn.RNN(3, 4, nonlinearity="relu"),
+    lambda: torch.nn.Conv2d(1, 2, 3, padding="same", dilation=2),
+    lambda: torch.nn.ConvTranspose1d(2, 4, 3, groups=2, output_padding=1, stride=2),
+    lambda: torch.nn.MultiheadAttention(4, 2),
+    lambda: torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(4, 2, 8), 2),
+    lambda: torch.nn.Embedding(5, 4, padding_idx=1),
+    lambda: torch.nn.BatchNorm2d(3, affine=False),
+    lambda: torch.nn.ParameterList([torch.ones(2)]),
+    lambda: torch.nn.ModuleDict({"a": torch.nn.ReLU()}),
+    lambda: torch.nn.LSTMCell(2, 3),
+]
 
 
 @pytest.mark.filterwarnings("ignore")

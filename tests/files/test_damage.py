@@ -75,7 +75,10 @@ HOSTILE = {
     "dotted": b"\x80\x04\x8c\x05torch\x8c\x0bSize.__new__\x93.",
     "import": b"\x80\x04\x8c\x0boneflow.hub\x8c\x04load\x93\x8c\x01x\x85R.",
     "change a class": b"\x80\x04\x8c\x0bcollections\x8c\x0bOrderedDict\x93N}\x8c\x03get\x8c\x03bad\x73\x86b.",
-    "object scalar": b"\x80\x04\x8c\x15numpy.core.multiarray\x8c\x06scalar\x93\x8c\x05numpy\x8c\x05dtype\x93\x8c\x01O\x85R\x8c\x01x\x86R.",
+    "object scalar": (
+        b"\x80\x04\x8c\x15numpy.core.multiarray\x8c\x06scalar\x93\x8c\x05numpy\x8c\x05dtype\x93"
+        b"\x8c\x01O\x85R\x8c\x01x\x86R."
+    ),
     "persistent": b"\x80\x04\x8c\x01xQ.",
 }
 
@@ -143,7 +146,9 @@ def test_altered_values(tmp_path, layout):
 
 @pytest.mark.parametrize("layout", ["torch", "pickle"])
 def test_an_altered_byte_anywhere(tmp_path, layout):
-    """It gives the same values, or an error that names the file: names, sizes, offsets and flags of the archive are damaged too."""
+    """It gives the same values, or an error that names the file: names, sizes, offsets and flags of the
+    archive are damaged too.
+    """
     path = _make(tmp_path, layout)
     whole = path.read_bytes()
     expected = flow.load(path)
@@ -161,7 +166,9 @@ def test_an_altered_byte_anywhere(tmp_path, layout):
 
 @pytest.mark.parametrize("damage", ["cut", "alter"])
 def test_damage_anywhere_in_a_torch_file_of_before_2020(tmp_path, damage):
-    """It has no check sums: altered values are read; whatever cannot be read is an error that names the file."""
+    """It has no check sums: altered values are read; whatever cannot be read is an error that names
+    the file.
+    """
     path = tmp_path / "old"
     torch.save({"w": torch.arange(4.0), "name": "something"}, path, _use_new_zipfile_serialization=False)
     whole = path.read_bytes()
@@ -275,8 +282,14 @@ def test_saving_again_removes_only_its_own_old_tensors(tmp_path):
 
 
 def test_processes_that_save_to_one_folder_wait_for_each_other(tmp_path):
-    """Four ranks without global_dst_rank: whichever is last, the checkpoint is whole and holds one rank's tensors only."""
-    code = "import sys, oneflow as flow, torch\nfor _ in range(5): flow.save({'a': torch.full((999,), float(sys.argv[2])), 'b': torch.full((9,), float(sys.argv[2]))}, sys.argv[1], save_as_external_data=True)"
+    """Four ranks without global_dst_rank: whichever is last, the checkpoint is whole and holds one rank's
+    tensors only.
+    """
+    code = (
+        "import sys, oneflow as flow, torch\n"
+        "for _ in range(5): flow.save({'a': torch.full((999,), float(sys.argv[2])), 'b':"
+        " torch.full((9,), float(sys.argv[2]))}, sys.argv[1], save_as_external_data=True)"
+    )
     path = tmp_path / "c"
     running = [
         subprocess.Popen(

@@ -1,4 +1,6 @@
-"""Saved graphs that attack their reader, and damaged ones, loaded and called in a child process with limits of memory and time."""
+"""Saved graphs that attack their reader, and damaged ones, loaded and called in a child process with limits
+of memory and time.
+"""
 
 import json
 import os
@@ -19,7 +21,9 @@ LARGEST_GROWTH = 300  # MiB, of a file of at most 3 MB
 
 
 def outcomes(graphs, tmp_path):
-    """{name: what became of it} of graphs loaded in one child process; a module `evil_module` is there to be imported."""
+    """{name: what became of it} of graphs loaded in one child process; a module `evil_module` is there to be
+    imported.
+    """
     modules, root = tmp_path / "modules", tmp_path / "graphs"
     modules.mkdir()
     (modules / "evil_module.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\n")

@@ -26,7 +26,7 @@ SAVE = """
             snapshot.write(folder, "c", [(np.arange(300), np.full((300, 4), value, np.float32))], 4)
         else:
             flow.save({"w": torch.full((1200,), value), "v": torch.full((3,), value)}, os.path.join(folder, "c"), layout=layout)
-"""
+"""  # noqa: E501
 
 
 def _save(folder, layout, value):
@@ -72,17 +72,23 @@ def _obey_permission_bits() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_full_disk(tmp_path, layout):
-    """A file may not grow beyond 2000 bytes: the save raises an OSError that names the file and leaves nothing new."""
+    """A file may not grow beyond 2000 bytes: the save raises an OSError that names the file and leaves
+    nothing new.
+    """
     _save(tmp_path, layout, 1.0)
     before = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*"))
-    done = _run("""
+    done = _run(
+        """
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
         try:
             save(sys.argv[1], sys.argv[2], 7.0)
         except OSError as error:
             print("failed", error)
-    """, tmp_path, layout)  # fmt: skip
+    """,
+        tmp_path,
+        layout,
+    )
     assert done.stdout.startswith(f"failed [Errno 27] File too large: '{tmp_path}/"), (
         done.stderr + done.stdout
     )
@@ -93,14 +99,19 @@ def test_full_disk(tmp_path, layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_read_only_folder(tmp_path, layout):
     _save(tmp_path, layout, 1.0)
-    done = _run("""
+    done = _run(
+        """
         for folder, _, _ in os.walk(sys.argv[1]):
             os.chmod(folder, 0o555)
         try:
             save(sys.argv[1], sys.argv[2], 7.0)
         except PermissionError as error:
             print("failed", error.filename)
-    """, tmp_path, layout, before=_obey_permission_bits)  # fmt: skip
+    """,
+        tmp_path,
+        layout,
+        before=_obey_permission_bits,
+    )
     for folder, _, _ in os.walk(tmp_path):
         os.chmod(folder, 0o755)
     assert done.stdout.startswith("failed"), done.stderr
@@ -115,7 +126,8 @@ def test_killed_save_leaves_the_old_or_the_new_content(tmp_path, layout):
         folder = tmp_path / str(step)
         folder.mkdir()
         _save(folder, layout, 1.0)
-        done = _run("""
+        done = _run(
+            """
             left = int(sys.argv[3])
             def dying(function):
                 def call(*arguments, **options):
@@ -128,7 +140,11 @@ def test_killed_save_leaves_the_old_or_the_new_content(tmp_path, layout):
             for name in ("fsync", "replace", "rename", "makedirs", "rmdir", "unlink"):
                 setattr(os, name, dying(getattr(os, name)))
             save(sys.argv[1], sys.argv[2], 7.0)
-        """, folder, layout, step)  # fmt: skip
+        """,
+            folder,
+            layout,
+            step,
+        )
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         seen.add(_value(folder, layout))
         for leftover in folder.rglob(".*.tmp"):

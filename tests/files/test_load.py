@@ -50,7 +50,9 @@ def test_single_file_pickles():
 
 
 def test_bfloat16_folder_as_oneflow_writes_it(tmp_path):
-    """OneFlow 0.9.0 stores bfloat16 as float32 under the name kBFloat16 (recorded), and cannot read it back itself."""
+    """OneFlow 0.9.0 stores bfloat16 as float32 under the name kBFloat16 (recorded), and cannot read it back
+    itself.
+    """
     folder = tmp_path / "x"
     folder.mkdir()
     (folder / "meta").write_text("shape {\n  dim: 2\n}\ndata_type: kBFloat16\n")

@@ -44,10 +44,17 @@ def _object():
     net(torch.randn(4, 2)).sum().backward()
     opt.step()
     return {
-        "net": net.state_dict(), "opt": opt.state_dict(), "epoch": 3, "parameter": torch.nn.Parameter(torch.randn(2, 2)),
-        "dtypes": {d: torch.tensor([0, 1, 5]).to(getattr(torch, d)) for d in DTYPES}, "shapes": [torch.tensor(2.5), torch.empty(0, 3)],
-        "dtype": torch.float16, "size": torch.Size([2, 3]), "np": np.arange(3), "lst": [1, "x", None, (2.5, True)],
-    }  # fmt: skip
+        "net": net.state_dict(),
+        "opt": opt.state_dict(),
+        "epoch": 3,
+        "parameter": torch.nn.Parameter(torch.randn(2, 2)),
+        "dtypes": {d: torch.tensor([0, 1, 5]).to(getattr(torch, d)) for d in DTYPES},
+        "shapes": [torch.tensor(2.5), torch.empty(0, 3)],
+        "dtype": torch.float16,
+        "size": torch.Size([2, 3]),
+        "np": np.arange(3),
+        "lst": [1, "x", None, (2.5, True)],
+    }
 
 
 DUMP = """
@@ -97,7 +104,9 @@ def test_oneflow_opens_what_we_write(tmp_path, layout):
 
 
 def test_we_open_what_oneflow_writes(tmp_path):
-    """The object of `_object`, made by OneFlow, saved by it, loaded here, saved here, and opened by it again."""
+    """The object of `_object`, made by OneFlow, saved by it, loaded here, saved here, and opened by
+    it again.
+    """
     obj = _object()
     flow.save(obj, tmp_path / "a", save_as_external_data=True)
     _oracle(
@@ -121,13 +130,17 @@ def test_models_train_on_after_a_round_trip(tmp_path):
     """OneFlow loads our state into its own layers, steps, and gives it back; ours loads that."""
     net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     flow.save(net.state_dict(), tmp_path / "a", save_as_external_data=True)
-    _oracle("""
+    _oracle(
+        """
         import sys, oneflow as flow
         net = flow.nn.Sequential(flow.nn.Linear(2, 3), flow.nn.BatchNorm1d(3))
         net.load_state_dict(flow.load(sys.argv[1]))
         net(flow.ones(4, 2)).sum().backward()
         flow.save(net.state_dict(), sys.argv[2])
-    """, tmp_path / "a", tmp_path / "b")  # fmt: skip
+    """,
+        tmp_path / "a",
+        tmp_path / "b",
+    )
     net(torch.ones(4, 2)).sum().backward()
     back = flow.load(tmp_path / "b")
     assert torch.equal(back["0.weight"].detach(), net[0].weight.detach())
@@ -160,7 +173,7 @@ def test_oneflow_reads_the_onerec_files_we_write(tmp_path):
             for dtype in "int8 int32 int64 float32 float64".split():
                 out.append(flow.decode_onerec(batch, dtype, getattr(flow, dtype), (6, 1), reshape=(-1, 1), batch_padding=(6, 0)).numpy().tolist())
         print(out)
-    """,
+    """,  # noqa: E501
         path,
     )
     reader, ours = flow.nn.OneRecReader([path], 3, True, "instance", random_seed=5, shuffle_buffer_size=4), []

@@ -24,12 +24,41 @@ shared = torch.arange(3.0)
 OBJECTS = {
     "state_dict": torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).state_dict(),
     "parameter": torch.nn.Parameter(torch.tensor([1.0, -0.0, float("nan")])),
-    "nested": {"epoch": 3, "lst": [torch.tensor([1, 2]), "x", None, 2.5], "tup": (torch.tensor(7.0), True), 5: {"deep": [[]]}},
-    "dtypes": {str(d): torch.tensor([0, 1, 2]).to(d) for d in (torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.bool, torch.int16, torch.complex64)},
-    "shapes": {"scalar": torch.tensor(3.5), "empty": torch.empty(0, 3), "strided": torch.arange(6.0).reshape(2, 3).T, "conj": torch.tensor([1 + 2j]).conj()},
-    "plain": {"dtype": torch.float32, "size": torch.Size([2, 3]), "np": np.arange(4.0), "scalar": np.float32(2.5), "set": {1, 2}, "dd": collections.OrderedDict(a=1)},
+    "nested": {
+        "epoch": 3,
+        "lst": [torch.tensor([1, 2]), "x", None, 2.5],
+        "tup": (torch.tensor(7.0), True),
+        5: {"deep": [[]]},
+    },
+    "dtypes": {
+        str(d): torch.tensor([0, 1, 2]).to(d)
+        for d in (
+            torch.float64,
+            torch.float16,
+            torch.bfloat16,
+            torch.int8,
+            torch.uint8,
+            torch.bool,
+            torch.int16,
+            torch.complex64,
+        )
+    },
+    "shapes": {
+        "scalar": torch.tensor(3.5),
+        "empty": torch.empty(0, 3),
+        "strided": torch.arange(6.0).reshape(2, 3).T,
+        "conj": torch.tensor([1 + 2j]).conj(),
+    },
+    "plain": {
+        "dtype": torch.float32,
+        "size": torch.Size([2, 3]),
+        "np": np.arange(4.0),
+        "scalar": np.float32(2.5),
+        "set": {1, 2},
+        "dd": collections.OrderedDict(a=1),
+    },
     "options": argparse.Namespace(lr=0.1, name="run"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -230,7 +230,7 @@ def test_a_killed_save_leaves_the_former_checkpoint(tmp_path):
         elif sys.argv[2] == "commit":
             saving.os.unlink = die
         flow.save({"x": flow.full((1000, 1000), 2.0)}, sys.argv[1], layout="sharded")
-        """
+        """  # noqa: E501
     for moment, value in (("values", 1), ("index", 1), ("commit", 2)):
         folder = tmp_path / moment
         run = subprocess.run(

@@ -30,7 +30,9 @@ HEADER = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 
 @dataclass(frozen=True)
 class Statement:
-    """`out = text`, or a write in place: `text` with out None. `module` is what makes the layer that it calls."""
+    """`out = text`, or a write in place: `text` with out None. `module` is what makes the layer that it
+    calls.
+    """
 
     text: str
     out: str | None = None
@@ -86,22 +88,27 @@ class Program:
         ]
         after = [*own, *(s.text for s in self.after)] if self.after else ["pass"]
         optimizer, schedule, clip = self.training
-        return "\n".join([
-            HEADER,
-            "",
-            "class Program(nn.Module):",
-            f"    shows_gradients = {self.shows_gradients}",
-            "",
-            *method("__init__(self)", initial),
-            *method(f"forward(self, {', '.join(self.inputs)})", forward),
-            *method("after(self)", after),
-            "",
-            *function("inputs()", [f"return [{', '.join(self.inputs.values())}]"]),
-            *function(
-                "training(trained)", [f"optimizer = {optimizer}", f"return optimizer, {schedule}, lambda: {clip}"]
-            ),
-            *function("losses(results)", [f"return {terms if self.several_losses else f'[sum({terms})]'}"]),
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                HEADER,
+                "",
+                "class Program(nn.Module):",
+                f"    shows_gradients = {self.shows_gradients}",
+                "",
+                *method("__init__(self)", initial),
+                *method(f"forward(self, {', '.join(self.inputs)})", forward),
+                *method("after(self)", after),
+                "",
+                *function("inputs()", [f"return [{', '.join(self.inputs.values())}]"]),
+                *function(
+                    "training(trained)",
+                    [f"optimizer = {optimizer}", f"return optimizer, {schedule}, lambda: {clip}"],
+                ),
+                *function(
+                    "losses(results)", [f"return {terms if self.several_losses else f'[sum({terms})]'}"]
+                ),
+            ]
+        )
 
     def load(self):
         """(the module, the functions that make inputs, optimizer and losses)"""
@@ -196,7 +203,10 @@ class Draw:
 
     def condition(self, name):
         """A condition of the tensor's shape."""
-        return f"({name} {self.one_of('<', '>', '<=', '>=')} {self.one_of(self.like(name), self.number(-0.5, 0.5))})"
+        return (
+            f"({name} {self.one_of('<', '>', '<=', '>=')}"
+            f" {self.one_of(self.like(name), self.number(-0.5, 0.5))})"
+        )
 
 
 def broadcasts(a, b):
@@ -204,8 +214,8 @@ def broadcasts(a, b):
 
 
 def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=False, branches=False):
-    """A program of `length` statements that trains in eager; the same for the same arguments. `unknown`: with sizes that depend on values, and
-    `branches`: with branches that do.
+    """A program of `length` statements that trains in eager; the same for the same arguments. `unknown`: with
+    sizes that depend on values, and `branches`: with branches that do.
     """
     draw = Draw(seed, sizes)
     program = Program(
@@ -293,7 +303,9 @@ def draw_statement(draw, out, of_values):
 
 
 def extended(program, statement):
-    """With the statement, and its result (or the tensor it writes) among the results instead of those it reads."""
+    """With the statement, and its result (or the tensor it writes) among the results instead of those it
+    reads.
+    """
     if statement.out:
         keep, new = [r for r in program.results if r not in statement.uses()], [statement.out]
     else:
@@ -303,8 +315,8 @@ def extended(program, statement):
 
 
 def run(program):
-    """Run one step in eager. Return the values by name, those after backward, and the program with the shapes;
-    raise if a value is unfit.
+    """Run one step in eager. Return the values by name, those after backward, and the program with the
+    shapes; raise if a value is unfit.
     """
     module, inputs, training, losses = program.load()
     torch.manual_seed(program.seed)

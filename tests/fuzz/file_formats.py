@@ -29,9 +29,14 @@ class Format:
 def _content():
     generator = torch.Generator().manual_seed(5)
     return {
-        "weight": torch.randn(40, 5, generator=generator), "ids": torch.arange(30), "name": "a run", "steps": [1, 2.5, None, (True, "x")],
-        "half": torch.ones(7, dtype=torch.float16), "part": torch.nn.Parameter(torch.zeros(3)), "array": np.arange(6.0).reshape(2, 3),
-    }  # fmt: skip
+        "weight": torch.randn(40, 5, generator=generator),
+        "ids": torch.arange(30),
+        "name": "a run",
+        "steps": [1, 2.5, None, (True, "x")],
+        "half": torch.ones(7, dtype=torch.float16),
+        "part": torch.nn.Parameter(torch.zeros(3)),
+        "array": np.arange(6.0).reshape(2, 3),
+    }
 
 
 def _save(**options):

@@ -1,8 +1,9 @@
 """Files that keep the structure of their format and change what is in it, for fuzz_files.py.
 
 A pickle is a list of opcodes: some are dropped, repeated, swapped, taken from another pickle, or get another
-number. JSON is a tree whose nodes are replaced. Lengths, checksums and digests around them are right, so that a
-reader gets to the content. Each entry of STRUCTURES is one reader: (write a file from a random generator, read).
+number. JSON is a tree whose nodes are replaced. Lengths, checksums and digests around them are right, so that
+a reader gets to the content. Each entry of STRUCTURES is one reader: (write a file from a random generator,
+read).
 """
 
 from __future__ import annotations
@@ -307,7 +308,17 @@ def _pictures():
     image_module = __import__("PIL.Image").Image
     picture = image_module.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3))
     out = []
-    for kind, options in (("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {}), ("GIF", {}), ("BMP", {}), ("WEBP", {}), ("WEBP", {"lossless": True}), ("TIFF", {}), ("PPM", {})):  # fmt: skip
+    for kind, options in (
+        ("JPEG", {}),
+        ("JPEG", {"progressive": True}),
+        ("PNG", {}),
+        ("GIF", {}),
+        ("BMP", {}),
+        ("WEBP", {}),
+        ("WEBP", {"lossless": True}),
+        ("TIFF", {}),
+        ("PPM", {}),
+    ):
         file = io.BytesIO()
         picture.save(file, kind, **options)
         out.append(file.getvalue())

@@ -1,4 +1,6 @@
-"""Random training programs, eager against nn.Graph: python tests/fuzz/fuzz.py --backend inductor --seeds 0:100
+"""Random training programs, eager against nn.Graph.
+
+    python tests/fuzz/fuzz.py --backend inductor --seeds 0:100
 
 Each program is generated from its seed and trains three steps in eager mode and in a graph, in a separate
 process. Results, gradients, parameters, buffers, inputs, optimizer state and random state must agree. With
@@ -96,8 +98,8 @@ def differences(programs, settings):
 
 
 def eager_problem(program, settings):
-    """Why eager does not train the program, which is generated for the values of its seed: with other values a
-    size or an index may be invalid.
+    """Why eager does not train the program, which is generated for the values of its seed: with other values
+    a size or an index may be invalid.
     """
     try:
         train([program.load()], STEPS, reopen=settings.reopen)
@@ -106,7 +108,9 @@ def eager_problem(program, settings):
 
 
 def is_compiled(program):
-    """Whether inductor compiles a program. One that it does not compile keeps its group from being compiled."""
+    """Whether inductor compiles a program. One that it does not compile keeps its group from being
+    compiled.
+    """
     try:
         trainee = Trainee(*program.load())
         step = Step([trainee], "aten", "")
@@ -134,7 +138,10 @@ def first_difference(program, settings, expected, actual):
         apart = error[unequal].nan_to_num(float("inf")).max().item() if unequal.any() else 0.0
         exact = settings.is_exact(program) or "random state" in name
         if apart > (0 if exact else tolerance):
-            return f"{name}: {apart:.3g} apart (relative to the largest), first {e.flatten()[0]:.8g} in eager, {f.flatten()[0]:.8g} in the graph"
+            return (
+                f"{name}: {apart:.3g} apart (relative to the largest), first {e.flatten()[0]:.8g} in"
+                f" eager, {f.flatten()[0]:.8g} in the graph"
+            )
     return None
 
 
@@ -303,7 +310,9 @@ def draw_group(seeds, args):
 
 
 def import_in_parent(settings):
-    """Do imports once that every child would repeat. Nothing compiles here: a child has none of the threads."""
+    """Do imports once that every child would repeat. Nothing compiles here: a child has none of the
+    threads.
+    """
     differences([draw_memory_program(0)], Settings("aten", settings.dtype))
     if settings.backend != "aten":
         importlib.import_module("torch._inductor.compile_fx")

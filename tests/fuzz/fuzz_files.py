@@ -2,12 +2,12 @@
 
     python tests/fuzz/fuzz_files.py --seeds 0:1000 --seconds 600
 
-First the hostile corpus (`HOSTILE`), then damaged files: every format of `FORMATS`, cut at each sixteenth, then one damage
-for each seed (flipped bits, declared sizes, cuts, swapped and repeated ranges). Last, for each seed and each reader of
-`STRUCTURES`, a file whose structure is right and whose content is changed. A child process loads the
-file and uses the result. A load passes if it raises an error derived from `oneflow.CheckpointError` that
-names the file, or returns content; for a format with checksums the content must be correct. Any other outcome
-is printed with the command that repeats it, and the exit status is 1.
+First the hostile corpus (`HOSTILE`), then damaged files: every format of `FORMATS`, cut at each sixteenth,
+then one damage for each seed (flipped bits, declared sizes, cuts, swapped and repeated ranges). Last, for
+each seed and each reader of `STRUCTURES`, a file whose structure is right and whose content is changed. A
+child process loads the file and uses the result. A load passes if it raises an error derived from
+`oneflow.CheckpointError` that names the file, or returns content; for a format with checksums the content
+must be correct. Any other outcome is printed with the command that repeats it, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def use(value, depth=0, budget=None) -> None:
         value = dict(value.__dict__)
     if isinstance(value, torch.Tensor):
         if value.device.type == "cpu" and 0 < value.numel() <= 1 << 16:
-            value.detach().clone() if value.layout is torch.strided else value.detach().coalesce() if value.layout is torch.sparse_coo else value.detach().to_dense()
+            copies = {torch.strided: torch.clone, torch.sparse_coo: torch.Tensor.coalesce}
+            copies.get(value.layout, torch.Tensor.to_dense)(value.detach())
     elif isinstance(value, np.ndarray | np.generic):
         value.tobytes()
     elif isinstance(value, np.dtype):
@@ -228,7 +229,9 @@ class Outcome:
 
 
 def load_in_children(items) -> list[Outcome]:
-    """Load (form, path, expected) in one forked process; those without a good outcome again, each in its own."""
+    """Load (form, path, expected) in one forked process; those without a good outcome again, each in
+    its own.
+    """
     outcomes, _ = _forked(items)
     return [
         o if o is not None and o.kind in GOOD else load_in_child(*item) for item, o in zip(items, outcomes)
@@ -303,7 +306,9 @@ class Tally:
 
 
 def warm_up(folder) -> dict:
-    """Write and read a file of each format here, so that a child imports nothing; {format: (folder, content)}."""
+    """Write and read a file of each format here, so that a child imports nothing; {format: (folder,
+    content)}.
+    """
     references = {}
     for name, form in FORMATS.items():
         home = folder / "good" / name

@@ -3,11 +3,11 @@
     python tests/fuzz/fuzz_interrupts.py --seeds 0:200
     python tests/fuzz/fuzz_interrupts.py --seeds 17:18 --backend inductor
 
-An interrupt is Ctrl-C, a SIGALRM whose handler raises TimeoutError (as time limits do), or another signal whose
-handler raises an error of its own. It comes at a random moment of a first call (capture, compilation, first run) or
-of a replay. Each group of seeds runs in a process of its own. A verdict is one of: nothing (the call raised and
-changed nothing), whole (the call did all it does without an interrupt), MIXED (anything else), LOST (the call raised
-another error, or torch was left changed), ENDED (the process died).
+An interrupt is Ctrl-C, a SIGALRM whose handler raises TimeoutError (as time limits do), or another signal
+whose handler raises an error of its own. It comes at a random moment of a first call (capture, compilation,
+first run) or of a replay. Each group of seeds runs in a process of its own. A verdict is one of: nothing (the
+call raised and changed nothing), whole (the call did all it does without an interrupt), MIXED (anything
+else), LOST (the call raised another error, or torch was left changed), ENDED (the process died).
 """
 
 import argparse
@@ -159,7 +159,9 @@ def equal(a, b):
 
 
 def interrupted(world, number, delay, sender, most_calls):
-    """Call until the signal comes after `delay` seconds. Return (completed calls, what a call raised or None)."""
+    """Call until the signal comes after `delay` seconds. Return (completed calls, what a call raised or
+    None).
+    """
     completed, error = 0, None
     try:
         sender.send(number, delay)
@@ -300,7 +302,8 @@ def main():
         if verdict.isupper():
             print(f"seed {seed}: {moment}, {name}: {verdict} {detail}", flush=True)
             print(
-                f"  python tests/fuzz/fuzz_interrupts.py --seeds {seed}:{seed + 1} --backend {options.backend}"
+                f"  python tests/fuzz/fuzz_interrupts.py --seeds {seed}:{seed + 1} --backend"
+                f" {options.backend}"
             )
     for (moment, verdict), count in sorted(counts.items()):
         print(f"{moment:12} {verdict:8} {count:5}")

@@ -51,7 +51,9 @@ ROUNDS_BY_LAYOUT = ("mm", "bmm", "convolution")  # sums whose order follows the 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    kind: str  # accepted, refused, too large; the others are failures: crash, slow, unnamed error, layout, fake kernel, gradient
+    # accepted, refused, too large; the others are failures: crash, slow, unnamed error, layout, fake kernel,
+    # gradient
+    kind: str
     detail: str = ""
 
     @property
@@ -145,7 +147,9 @@ def _tensors(value) -> list[torch.Tensor]:
 
 
 def _layout_difference(call: Call, op, arguments, copies, result) -> str:
-    """Where the results, or what is written in place, differ for arguments that lie densely in ordinary memory."""
+    """Where the results, or what is written in place, differ for arguments that lie densely in ordinary
+    memory.
+    """
     special = any(isinstance(v, TensorSpec) and v.values == "special" for v in call.values)
     if special and call.operator.startswith(ROUNDS_BY_LAYOUT):
         return ""
@@ -257,7 +261,9 @@ def run_in_children(
 
 
 def _outcomes(reader: int, child: int, limit: float, deadline: float):
-    """The outcomes a child reports, until it ends; a child that reports nothing for `limit` seconds is ended."""
+    """The outcomes a child reports, until it ends; a child that reports nothing for `limit` seconds
+    is ended.
+    """
     rest = b""
     while True:
         ready, _, _ = select.select([reader], [], [], min(limit, max(deadline - time.monotonic(), 0)))
@@ -317,7 +323,10 @@ def main() -> int:
             extra = f" --operators {' '.join(options.operators)}" if options.operators else ""
             print(f"seed {seed}: {outcome.kind}: {outcome.detail}\n    {call}")
             print(
-                f"    repeat: python tests/fuzz/fuzz_ops.py --seeds {seed}:{seed + 1} --device {options.device}{extra}",
+                (
+                    f"    repeat: python tests/fuzz/fuzz_ops.py --seeds {seed}:{seed + 1} --device"
+                    f" {options.device}{extra}"
+                ),
                 flush=True,
             )
     print(

@@ -1,9 +1,11 @@
-"""Programs in which one rank fails in a collective call: python tests/fuzz/fuzz_ranks.py --ranks 2 4 --seeds 0:3
+"""Programs in which one rank fails in a collective call.
 
-Each program is an entry point and a kind of failure. The ranks are processes that this script forks. A program passes if
-every rank that lives ends in time with an error that names the failing rank, and if no rank reads wrong values
-afterwards. A seed draws which rank fails, how it dies, who holds the store, and how many good calls come first.
-ONEFLOW_TEST_TIME_SCALE multiplies all time limits. Exit status 1 if a program failed.
+    python tests/fuzz/fuzz_ranks.py --ranks 2 4 --seeds 0:3
+
+Each program is an entry point and a kind of failure. The ranks are processes that this script forks. A
+program passes if every rank that lives ends in time with an error that names the failing rank, and if no rank
+reads wrong values afterwards. A seed draws which rank fails, how it dies, who holds the store, and how many
+good calls come first. ONEFLOW_TEST_TIME_SCALE multiplies all time limits. Exit status 1 if a program failed.
 """
 
 import argparse
@@ -30,7 +32,9 @@ import torch.distributed.tensor
 from rank_programs import ENTRIES, Program, UserError, programs
 
 import oneflow as flow
-import oneflow._global.dtensor  # imported before the ranks are forked, as all that a rank would import on its own
+
+# imported before the ranks are forked, as all that a rank would import on its own
+import oneflow._global.dtensor
 import oneflow._graph.capture.capture
 
 SCALE = float(os.environ.get("ONEFLOW_TEST_TIME_SCALE", "1"))
@@ -38,11 +42,39 @@ TIMEOUT = 5.0 * SCALE  # ONEFLOW_TIMEOUT_SECONDS of the ranks
 LATE = 2.0 * TIMEOUT  # a late rank comes so much later
 LIMIT = 30.0 * SCALE + 2 * TIMEOUT  # a rank that lives longer hangs
 CORPUS = (  # in the default test suite, on 2 ranks
-    "to_global/raises", "to_global/disagrees", "move/disagrees", "module/disagrees", "save/raises", "save_folder/disagrees", "load/raises",
-    "all_reduce/disagrees", "scatter/raises", "numpy/skips", "graph/raises", "cumsum/disagrees", "matmul/dies", "matmul/late", "ddp/disagrees", "partial_fc/raises",
-    "graph/skips", "numpy/disagrees", "ones/disagrees", "a_number/disagrees", "a_branch_at_first/disagrees", "a_frozen_parameter/disagrees", "option_lr_of_SGD/disagrees", "a_size_seen_before/disagrees", "an_error_in_a_later_build/disagrees", "an_error_in_the_run/disagrees", "a_state_of_another_shape/disagrees",
-    "the_rate_of_data_parallel/disagrees", "an_sbp/disagrees", "backward_of_ddp/dies_inside", "backward_of_a_move/dies_inside", "backward_and_grad/dies_inside",
-)  # fmt: skip
+    "to_global/raises",
+    "to_global/disagrees",
+    "move/disagrees",
+    "module/disagrees",
+    "save/raises",
+    "save_folder/disagrees",
+    "load/raises",
+    "all_reduce/disagrees",
+    "scatter/raises",
+    "numpy/skips",
+    "graph/raises",
+    "cumsum/disagrees",
+    "matmul/dies",
+    "matmul/late",
+    "ddp/disagrees",
+    "partial_fc/raises",
+    "graph/skips",
+    "numpy/disagrees",
+    "ones/disagrees",
+    "a_number/disagrees",
+    "a_branch_at_first/disagrees",
+    "a_frozen_parameter/disagrees",
+    "option_lr_of_SGD/disagrees",
+    "a_size_seen_before/disagrees",
+    "an_error_in_a_later_build/disagrees",
+    "an_error_in_the_run/disagrees",
+    "a_state_of_another_shape/disagrees",
+    "the_rate_of_data_parallel/disagrees",
+    "an_sbp/disagrees",
+    "backward_of_ddp/dies_inside",
+    "backward_of_a_move/dies_inside",
+    "backward_and_grad/dies_inside",
+)
 
 
 # --------------------------------------------------------------------------- one rank
@@ -204,7 +236,10 @@ class Run:
         """The first line of each rank's error."""
         for rank in range(self.world):
             result = self._report(rank) or {}
-            yield f"  rank {rank}: {result.get('error')}: {str(result.get('text')).splitlines()[0][:400]} [{result.get('seconds', 0):.1f} s], then {str(result.get('probe'))[:150]}"
+            yield (
+                f"  rank {rank}: {result.get('error')}: {str(result.get('text')).splitlines()[0][:400]}"
+                f" [{result.get('seconds', 0):.1f} s], then {str(result.get('probe'))[:150]}"
+            )
 
 
 def fork_store(port, world):
@@ -243,8 +278,12 @@ def run_all(todo, at_once, verbose, end):
                 os.waitpid(pid, 0)
             problems = list(run.problems(sorted(alive.values())))
             failures += bool(problems)
-            print(f"{'FAILED' if problems else 'ok    '} {run.name} on {run.world} ranks, seed {run.seed} (rank {run.failing}, {run.death}, "
-                  f"{'own' if run.own_store else 'agent'} store): {time.monotonic() - run.start:.1f} s", flush=True)  # fmt: skip
+            print(
+                f"{'FAILED' if problems else 'ok    '} {run.name} on {run.world} ranks, seed"
+                f" {run.seed} (rank {run.failing}, {run.death}, "
+                f"{'own' if run.own_store else 'agent'} store): {time.monotonic() - run.start:.1f} s",
+                flush=True,
+            )
             if problems or verbose:
                 print("\n".join([*problems, *run.errors()]), flush=True)
             del running[run]
@@ -277,7 +316,8 @@ def main():
     todo = [(name, world, seed) for seed in range(first, last) for world in options.ranks for name in names]
     failures = run_all(todo, options.at_once, options.verbose, end)
     print(
-        f"{len(names)} programs, {failures} failed; repeat with: {sys.argv[0]} --only NAME --ranks N --seeds S:S+1"
+        f"{len(names)} programs, {failures} failed; repeat with: {sys.argv[0]} --only NAME --ranks N"
+        f" --seeds S:S+1"
     )
     return 1 if failures else 0
 

@@ -2,10 +2,10 @@
 python tests/fuzz/fuzz_samples.py --backend inductor --seeds 0:700 --group 16
 
 A seed is an operator of torch.testing's op_db. Each of its samples runs forward, backward and an update, with
-contiguous and with strided tensors, with a weighted and with a plain sum as the loss, and in place where torch
-has such a method. --group N compiles N cases in one graph; a case that differs there is repeated alone. A case
-that differs is judged by float64: it is rounding if the graph is about as near to it as eager. The exit status is
-1 if any case is wrong.
+contiguous and with strided tensors, with a weighted and with a plain sum as the loss, and in place where
+torch has such a method. --group N compiles N cases in one graph; a case that differs there is repeated alone.
+A case that differs is judged by float64: it is rounding if the graph is about as near to it as eager. The
+exit status is 1 if any case is wrong.
 """
 
 import argparse
@@ -39,9 +39,16 @@ torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = 
 samples_of_torch.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 LEFT_OUT = {
-    "the result is not initialized": "empty empty_like empty_strided empty_permuted new_empty new_empty_strided",
-    "compiles a CUDA kernel": "jiterator_unary jiterator_binary jiterator_binary_return_by_ref jiterator_2inputs_2outputs jiterator_4inputs_with_extra_args",
-    "the sign or the basis of the result is arbitrary": "linalg.eig linalg.eigh linalg.svd svd svd_lowrank pca_lowrank linalg.qr qr geqrf",
+    "the result is not initialized": (
+        "empty empty_like empty_strided empty_permuted new_empty new_empty_strided"
+    ),
+    "compiles a CUDA kernel": (
+        "jiterator_unary jiterator_binary jiterator_binary_return_by_ref jiterator_2inputs_2outputs"
+        " jiterator_4inputs_with_extra_args"
+    ),
+    "the sign or the basis of the result is arbitrary": (
+        "linalg.eig linalg.eigh linalg.svd svd svd_lowrank pca_lowrank linalg.qr qr geqrf"
+    ),
 }
 LEFT_OUT_NAMES = frozenset(name for names in LEFT_OUT.values() for name in names.split())
 ALONE = "takes random numbers"
@@ -161,8 +168,8 @@ class CasesGraph(flow.nn.Graph):
 
 
 def eager(case, dtype=torch.float32):
-    """The values of a step in eager; None if torch refuses the sample, its layout or its gradient, or if a trained
-    tensor gets none.
+    """The values of a step in eager; None if torch refuses the sample, its layout or its gradient, or if a
+    trained tensor gets none.
     """
     try:
         module = CaseModule(case, dtype)
@@ -210,7 +217,10 @@ def difference(case, expected, actual, backend):
     for name, e in expected.items():
         f = actual.get(name)
         if f is None or (e.shape, e.dtype) != (f.shape, f.dtype):
-            return f"{name}: {tuple(e.shape)} {e.dtype} in eager, {f if f is None else (tuple(f.shape), f.dtype)} in the graph"
+            return (
+                f"{name}: {tuple(e.shape)} {e.dtype} in eager,"
+                f" {f if f is None else (tuple(f.shape), f.dtype)} in the graph"
+            )
         if torch.equal(e, f):
             continue
         limit = 0.0 if backend == "aten" or not (e.is_floating_point() or e.is_complex()) else TOLERANCE
@@ -219,7 +229,10 @@ def difference(case, expected, actual, backend):
             exact = eager(case, torch.float64) if limit else None
             if exact is not None and distance(exact[name], f) <= AS_NEAR * distance(exact[name], e):
                 continue
-            return f"{name}: {error:.3g} apart, {e.flatten()[:4].tolist()} in eager, {f.flatten()[:4].tolist()} in the graph"
+            return (
+                f"{name}: {error:.3g} apart, {e.flatten()[:4].tolist()} in eager,"
+                f" {f.flatten()[:4].tolist()} in the graph"
+            )
     return ""
 
 

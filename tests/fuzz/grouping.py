@@ -32,7 +32,9 @@ def sources(graph):
 
 
 def connected(graph):
-    """A function from a node to the number of its program: the nodes that are connected, but by the output."""
+    """A function from a node to the number of its program: the nodes that are connected, but by the
+    output.
+    """
     parent = {}
 
     def root(node):

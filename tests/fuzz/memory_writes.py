@@ -195,7 +195,10 @@ EXPRESSIONS = table(
     # gradients inside the step
     "torch.autograd.grad(({a} * {s}).square().sum(), {a}, create_graph=True)[0]",
     "torch.autograd.grad({a}.index_fill(0, n0.flatten() % {a}.shape[0], 0.0).sum(), {a})[0] * {a}",
-    "torch.utils.checkpoint.checkpoint(lambda t: t.sin().index_fill(0, torch.tensor([0]), {r}), {a}, use_reentrant=False)",
+    (
+        "torch.utils.checkpoint.checkpoint(lambda t: t.sin().index_fill(0, torch.tensor([0]), {r}), {a},"
+        " use_reentrant=False)"
+    ),
 )
 
 RANDOM_EXPRESSIONS = table(

@@ -50,7 +50,9 @@ DTYPES = (
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-    """The layout and the values of a tensor; `values`: normal, unit, special (with nan and infinities), index (0 .. high)."""
+    """The layout and the values of a tensor; `values`: normal, unit, special (with nan and infinities), index
+    (0 .. high).
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
@@ -143,10 +145,29 @@ def _seed():
 def _pointwise(rng):
     from oneflow._kernels import kernels
 
-    counts = {"quick_gelu": (1, 1), "quick_gelu_backward": (2, 1), "square_relu": (1, 1), "square_relu_backward": (2, 1), "fast_gelu_mul": (2, 1),
-              "fast_gelu_mul_backward": (3, 2), "boxes_coord": (8, 8), "boxes_coord_backward": (8, 8), "intersection": (8, 1), "intersection_backward": (9, 8),
-              "iou": (5, 1), "iou_backward": (6, 5), "convex": (8, 1), "convex_backward": (9, 8), "center_dist": (8, 1), "center_dist_backward": (9, 4),
-              "angle": (4, 1), "angle_backward": (5, 4), "ciou": (4, 2), "ciou_backward": (4, 4), "fake_quantize": (1, 1)}  # fmt: skip
+    counts = {
+        "quick_gelu": (1, 1),
+        "quick_gelu_backward": (2, 1),
+        "square_relu": (1, 1),
+        "square_relu_backward": (2, 1),
+        "fast_gelu_mul": (2, 1),
+        "fast_gelu_mul_backward": (3, 2),
+        "boxes_coord": (8, 8),
+        "boxes_coord_backward": (8, 8),
+        "intersection": (8, 1),
+        "intersection_backward": (9, 8),
+        "iou": (5, 1),
+        "iou_backward": (6, 5),
+        "convex": (8, 1),
+        "convex_backward": (9, 8),
+        "center_dist": (8, 1),
+        "center_dist_backward": (9, 4),
+        "angle": (4, 1),
+        "angle_backward": (5, 4),
+        "ciou": (4, 2),
+        "ciou_backward": (4, 4),
+        "fake_quantize": (1, 1),
+    }
     name = rng.choice(list(counts))
     inputs, outputs = counts[name]
     x = TensorSpec(tuple(_shape(rng)), _floating(rng), layout=_layout(rng))
@@ -514,17 +535,44 @@ def _unique_pairs(rng):
 
 
 BUILDERS: dict[str, Callable[[random.Random], list]] = {
-    "pointwise": _pointwise, "fake_quantize": _fake_quantize, "bias_gelu": _bias_gelu, "bias_gelu_backward": _bias_gelu_backward,
-    "bias_gelu_backward_sums": _bias_gelu_backward, "bias_dropout": _bias_dropout, "bias_dropout_backward": _bias_dropout_backward,
-    "bias_dropout_backward_sums": _bias_dropout_backward_sums, "masked_softmax": _masked_softmax, "masked_softmax_backward": _masked_softmax_backward,
-    "scale_tril": _scale_tril, "rotary": _rotary, "pair_dots": _pair_dots, "pair_dots_backward": _pair_dots_backward, "lstm": _lstm,
-    "lstm_backward": _lstm_backward, "rnn": _rnn, "rnn_backward": _rnn_backward, "gru": _gru, "gru_backward": _gru_backward,
-    "adam_": lambda rng: _update(rng, 4, 8), "momentum_": lambda rng: _update(rng, 3, 6), "sgd_": lambda rng: _update(rng, 2, 3), "blocks_": _blocks,
-    "mm": _mm, "bmm": _bmm, "convolution": _convolution, "convolution_backward_input": _convolution_backward_input,
-    "convolution_backward_weight": _convolution_backward_weight, "crop_mirror_normalize": _crop_mirror_normalize, "nms_mask": _nms_mask,
-    "roi_align": _roi_align, "roi_align_backward": _roi_align_backward, "deform_columns": _deform_columns,
-    "deform_columns_backward": _deform_columns_backward, "ctc_greedy_decode": _ctc_greedy_decode, "unique_pairs": _unique_pairs,
-}  # fmt: skip
+    "pointwise": _pointwise,
+    "fake_quantize": _fake_quantize,
+    "bias_gelu": _bias_gelu,
+    "bias_gelu_backward": _bias_gelu_backward,
+    "bias_gelu_backward_sums": _bias_gelu_backward,
+    "bias_dropout": _bias_dropout,
+    "bias_dropout_backward": _bias_dropout_backward,
+    "bias_dropout_backward_sums": _bias_dropout_backward_sums,
+    "masked_softmax": _masked_softmax,
+    "masked_softmax_backward": _masked_softmax_backward,
+    "scale_tril": _scale_tril,
+    "rotary": _rotary,
+    "pair_dots": _pair_dots,
+    "pair_dots_backward": _pair_dots_backward,
+    "lstm": _lstm,
+    "lstm_backward": _lstm_backward,
+    "rnn": _rnn,
+    "rnn_backward": _rnn_backward,
+    "gru": _gru,
+    "gru_backward": _gru_backward,
+    "adam_": lambda rng: _update(rng, 4, 8),
+    "momentum_": lambda rng: _update(rng, 3, 6),
+    "sgd_": lambda rng: _update(rng, 2, 3),
+    "blocks_": _blocks,
+    "mm": _mm,
+    "bmm": _bmm,
+    "convolution": _convolution,
+    "convolution_backward_input": _convolution_backward_input,
+    "convolution_backward_weight": _convolution_backward_weight,
+    "crop_mirror_normalize": _crop_mirror_normalize,
+    "nms_mask": _nms_mask,
+    "roi_align": _roi_align,
+    "roi_align_backward": _roi_align_backward,
+    "deform_columns": _deform_columns,
+    "deform_columns_backward": _deform_columns_backward,
+    "ctc_greedy_decode": _ctc_greedy_decode,
+    "unique_pairs": _unique_pairs,
+}
 
 
 # --------------------------------------------------------------------------- changes

@@ -8,8 +8,9 @@ class Unfit(Exception):
 
 
 def table(*templates):
-    """Entries from texts: {a} a floating tensor, {b} one that broadcasts with it, {c} one of its shape, {cond} a condition of its shape,
-    {d} and {e} two of its dimensions, {r} {s} numbers, {k} a small whole number, {flag} a bool.
+    """Entries from texts: {a} a floating tensor, {b} one that broadcasts with it, {c} one of its shape,
+    {cond} a condition of its shape, {d} and {e} two of its dimensions, {r} {s} numbers, {k} a small whole
+    number, {flag} a bool.
     """
 
     def entry(template):
@@ -39,7 +40,9 @@ def table(*templates):
 
 
 def per_rank(low, high, *templates):
-    """As `table`, of a tensor {a} with low..high dimensions, each of at least two elements where they are the last two."""
+    """As `table`, of a tensor {a} with low..high dimensions, each of at least two elements where they are the
+    last two.
+    """
 
     def entry(template):
         def text(g):
@@ -64,11 +67,17 @@ EXPRESSIONS = (
         # one tensor, element by element
         *[
             f"torch.{name}({{a}})"
-            for name in "sin cos tanh sigmoid relu erf erfc atan asinh abs neg sign floor ceil round trunc frac square sinc expm1 positive deg2rad nan_to_num".split()
+            for name in (
+                "sin cos tanh sigmoid relu erf erfc atan asinh abs neg sign floor ceil round trunc frac"
+                " square sinc expm1 positive deg2rad nan_to_num"
+            ).split()
         ],
         *[
             f"F.{name}({{a}})"
-            for name in "gelu silu softplus elu selu celu hardswish hardsigmoid hardtanh relu6 leaky_relu mish logsigmoid softsign tanhshrink hardshrink softshrink".split()
+            for name in (
+                "gelu silu softplus elu selu celu hardswish hardsigmoid hardtanh relu6 leaky_relu mish"
+                " logsigmoid softsign tanhshrink hardshrink softshrink"
+            ).split()
         ],
         *[f"torch.special.{name}({{a}})" for name in "i0e i1e ndtr log_ndtr expit".split()],
         "torch.exp(-{a}.abs())",
@@ -280,7 +289,10 @@ EXPRESSIONS = (
         "{a}.scatter_add({d}, {c}.argsort({d}), {c})",
         "{a}.scatter_reduce({d}, {c}.argmin({d}, keepdim=True), {c}, 'amax')",
         "{a}.scatter_reduce({d}, {c}.argsort({d}) // 2, {c}, 'mean', include_self={flag})",
-        "{a}.index_add({d}, torch.tensor([0, 0]), {c}.narrow({d}, 0, 1).repeat_interleave(2, {d}), alpha={r})",
+        (
+            "{a}.index_add({d}, torch.tensor([0, 0]), {c}.narrow({d}, 0, 1).repeat_interleave(2, {d}),"
+            " alpha={r})"
+        ),
         "{a}.index_copy({d}, torch.tensor([0]), {c}.narrow({d}, -1, 1))",
         "{a}.index_fill({d}, torch.tensor([0]), {r})",
         "{a}.index_put((n0.flatten() % {a}.shape[0],), {c}[0], accumulate={flag})",
@@ -318,7 +330,10 @@ EXPRESSIONS = (
         "torch.fft.rfft({a}, dim={d}).abs().square()",
         "torch.fft.fft({a}).real",
         "torch.fft.irfft(torch.fft.rfft({a}), {a}.shape[-1])",
-        "torch.fft.irfft(torch.fft.rfft({a}) @ torch.fft.rfft({a}).mH @ torch.fft.rfft({a}), {a}.shape[-1]) * 0.01 if {a}.dim() > 1 else {a}",
+        (
+            "torch.fft.irfft(torch.fft.rfft({a}) @ torch.fft.rfft({a}).mH @ torch.fft.rfft({a}),"
+            " {a}.shape[-1]) * 0.01 if {a}.dim() > 1 else {a}"
+        ),
         "(torch.fft.fft({a}) * torch.polar(torch.ones_like({c}), {c})).imag",
         "torch.fft.ifft2(torch.fft.fft2({a}).roll(1, -1)).real if {a}.dim() > 1 else {a}",
         "torch.view_as_complex(torch.stack([{a}, {c}], -1)).square().real",
@@ -412,12 +427,22 @@ EXPRESSIONS = (
         "F.pixel_shuffle({a}.repeat(1, 4, 1, 1), 2)",
         "F.pixel_unshuffle({a}.repeat_interleave(2, -1).repeat_interleave(2, -2), 2)",
         "F.channel_shuffle({a}.repeat(1, 2, 1, 1), 2)",
-        "F.grid_sample({a}, F.affine_grid(torch.eye(2, 3, dtype={a}.dtype).repeat({a}.shape[0], 1, 1) * 0.8, (*{a}.shape[:2], 3, 4), align_corners={flag}), align_corners={flag})",
-        "F.grid_sample({a}, {a}.flatten(1)[:, :8].tanh().reshape(-1, 2, {k}, 2) if {k} == 2 else {a}.new_zeros({a}.shape[0], 2, 2, 2), mode='nearest', padding_mode='border', align_corners=False)",
+        (
+            "F.grid_sample({a}, F.affine_grid(torch.eye(2, 3, dtype={a}.dtype).repeat({a}.shape[0], 1,"
+            " 1) * 0.8, (*{a}.shape[:2], 3, 4), align_corners={flag}), align_corners={flag})"
+        ),
+        (
+            "F.grid_sample({a}, {a}.flatten(1)[:, :8].tanh().reshape(-1, 2, {k}, 2) if {k} == 2 else"
+            " {a}.new_zeros({a}.shape[0], 2, 2, 2), mode='nearest', padding_mode='border',"
+            " align_corners=False)"
+        ),
         "F.lp_pool2d({a}.abs() + 0.1, 2, 2)",
         "F.local_response_norm({a}, 3)",
         "F.avg_pool2d({a}, 2, 2, 1, ceil_mode=True, count_include_pad={flag})",
-        "F.fractional_max_pool2d({a}, 2, output_size=1, _random_samples={a}.new_full((*{a}.shape[:2], 2), 0.4))",
+        (
+            "F.fractional_max_pool2d({a}, 2, output_size=1,"
+            " _random_samples={a}.new_full((*{a}.shape[:2], 2), 0.4))"
+        ),
         "{a}.mean((2, 3), keepdim=True) * {a}",
         "{a}.flatten(2).transpose(1, 2)",
         "F.normalize({a}.flatten(1) + 0.1)",
@@ -622,14 +647,21 @@ INPUTS = [
     "torch.randn({}).as_strided({}, torch.randn({}).stride())",
 ]
 
-# of the trained parameters; eps is large, as gradients that are zero but for rounding errors would count as others
+# of the trained parameters; eps is large, as gradients that are zero but for rounding errors would count as
+# others
 OPTIMIZERS = [
     "torch.optim.SGD(trained, lr=0.05, momentum=0.9)",
     "torch.optim.SGD(trained, lr=0.05)",
-    "torch.optim.SGD([{'params': trained[:1], 'lr': 0.01, 'weight_decay': 0.1}, {'params': trained[1:]}], lr=0.05, momentum=0.5, nesterov=True)",
+    (
+        "torch.optim.SGD([{'params': trained[:1], 'lr': 0.01, 'weight_decay': 0.1}, {'params':"
+        " trained[1:]}], lr=0.05, momentum=0.5, nesterov=True)"
+    ),
     "torch.optim.AdamW(trained, lr=0.01, eps=1e-3)",
     "torch.optim.Adam(trained, lr=0.01, eps=1e-3, amsgrad=True)",
-    "torch.optim.Adam([{'params': trained[:1], 'lr': 0.02}, {'params': trained[1:], 'betas': (0.5, 0.9)}], lr=0.01, eps=1e-3, foreach=False)",
+    (
+        "torch.optim.Adam([{'params': trained[:1], 'lr': 0.02}, {'params': trained[1:], 'betas': (0.5,"
+        " 0.9)}], lr=0.01, eps=1e-3, foreach=False)"
+    ),
     "torch.optim.RMSprop(trained, lr=0.01, eps=1e-3, momentum=0.5, centered=True)",
     "torch.optim.Adagrad(trained, lr=0.01, eps=1e-3)",
     "torch.optim.NAdam(trained, lr=0.01, eps=1e-3)",

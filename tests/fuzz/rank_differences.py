@@ -1,7 +1,9 @@
-"""Programs of fuzz_ranks.py in which the ranks differ in one fact of a graph: a value, a parameter, an option, a size.
+"""Programs of fuzz_ranks.py in which the ranks differ in one fact of a graph: a value, a parameter, an
+option, a size.
 
-Each program yields up to three calls of a graph: one that all ranks make alike, one in which a rank differs, which has to
-raise on every rank, and one after the difference is gone, which has to work. `None` leaves a call out.
+Each program yields up to three calls of a graph: one that all ranks make alike, one in which a rank differs,
+which has to raise on every rank, and one after the difference is gone, which has to work. `None` leaves a
+call out.
 """
 
 import time
@@ -213,14 +215,26 @@ def first_or_not(frozen):
 
 changed("a_frozen_parameter", first_or_not(True), first_or_not(False))
 changed("a_frozen_parameter_at_first", first_or_not(True), first_or_not(False), first=True)
-changed("an_evaluated_layer", lambda g: g.drop.eval(), lambda g: g.drop.train(), body=lambda g, x: g.drop(plain(g, x)), drop=nn.Dropout(0.5))  # fmt: skip
+changed(
+    "an_evaluated_layer",
+    lambda g: g.drop.eval(),
+    lambda g: g.drop.train(),
+    body=lambda g, x: g.drop(plain(g, x)),
+    drop=nn.Dropout(0.5),
+)
 
 
 def swap(graph):
     graph.order.reverse()
 
 
-changed("swapped_layers", swap, swap, body=lambda g, x: getattr(g, g.order[1])(getattr(g, g.order[0])(x).relu()).sum(), order=["first", "second"])  # fmt: skip
+changed(
+    "swapped_layers",
+    swap,
+    swap,
+    body=lambda g, x: getattr(g, g.order[1])(getattr(g, g.order[0])(x).relu()).sum(),
+    order=["first", "second"],
+)
 
 
 @differs()
@@ -312,9 +326,27 @@ argument("a_size_seen_before", lambda p: (rows(p, 2),), lambda p: (rows(p, 3),),
 argument("a_new_size", lambda p: (rows(p, 2),), lambda p: (rows(p, 3),), False)
 argument("the_sbp_of_an_argument", lambda p: (p.same,), lambda p: (p.same.to_global(sbp=S1),), False)
 argument("the_sbp_seen_before", lambda p: (p.same,), lambda p: (p.same.to_global(sbp=S0),), True)
-argument("the_dtype_of_an_argument", lambda p: (p.same,), lambda p: (p.same.double(),), False, lambda g, x: plain(g, x.float()))  # fmt: skip
-argument("a_flag", lambda p: (p.same, True), lambda p: (p.same, False), True, lambda g, x, flag: plain(g, x.abs() if flag else x))  # fmt: skip
-argument("a_number_among_arguments", lambda p: (p.same, 2.0), lambda p: (p.same, 3.0), False, lambda g, x, k: plain(g, x) * k)  # fmt: skip
+argument(
+    "the_dtype_of_an_argument",
+    lambda p: (p.same,),
+    lambda p: (p.same.double(),),
+    False,
+    lambda g, x: plain(g, x.float()),
+)
+argument(
+    "a_flag",
+    lambda p: (p.same, True),
+    lambda p: (p.same, False),
+    True,
+    lambda g, x, flag: plain(g, x.abs() if flag else x),
+)
+argument(
+    "a_number_among_arguments",
+    lambda p: (p.same, 2.0),
+    lambda p: (p.same, 3.0),
+    False,
+    lambda g, x, k: plain(g, x) * k,
+)
 argument("a_local_argument", lambda p: (p.same,), lambda p: (torch.ones(4, 4),), False)
 
 

@@ -1,4 +1,6 @@
-"""The programs of fuzz_ranks.py: entry points of collective calls, and the ways in which one rank can differ."""
+"""The programs of fuzz_ranks.py: entry points of collective calls, and the ways in which one rank can
+differ.
+"""
 
 import os
 import signal
@@ -8,7 +10,9 @@ import torch._dynamo
 import torch.distributed.tensor
 
 import oneflow as flow
-import oneflow._global.dtensor  # imported before the ranks are forked, as all that a rank would import on its own
+
+# imported before the ranks are forked, as all that a rank would import on its own
+import oneflow._global.dtensor
 import oneflow._graph.capture.capture
 from oneflow import nn
 from oneflow.utils.global_view import global_mode, to_global
@@ -48,7 +52,9 @@ class Program:
         return os.path.join(self.folder, name)
 
     def choose(self, good, bad=None, other=None):
-        """The argument of this rank: `bad` raises on this rank, `other` is legal and another one than that of the other ranks."""
+        """The argument of this rank: `bad` raises on this rank, `other` is legal and another one than that of
+        the other ranks.
+        """
         return {"good": good, "bad": bad, "other": other}[self.way]
 
     def probe(self):

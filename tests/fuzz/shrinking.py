@@ -17,7 +17,9 @@ def kind_of(said):
 
 
 def shrink(program, check, seconds):
-    """The smallest program found for which `check` says the same kind of thing; it gives None for one that is right or does not run."""
+    """The smallest program found for which `check` says the same kind of thing; it gives None for one that is
+    right or does not run.
+    """
     end, kind = time.time() + seconds, kind_of(check(program))
     while time.time() < end:
         program, before = (
@@ -50,8 +52,8 @@ def shrink_group(program, group, check, seconds):
 
 
 def smaller(program):
-    """Programs with less: all that no result needs, a result, a statement whose place another tensor of its shape
-    takes, what trains it, a parameter, a buffer or an input.
+    """Programs with less: all that no result needs, a result, a statement whose place another tensor of its
+    shape takes, what trains it, a parameter, a buffer or an input.
     """
     needed, live = [], set(program.results)
     for statement in reversed(program.statements):

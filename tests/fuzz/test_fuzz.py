@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +43,9 @@ def test_a_seed_is_a_program():
 
 
 def test_most_operators_are_drawn_and_run():
-    """A text with a fault of its own is never kept: of the 440 or so, two fifths have a part in 15 programs."""
+    """A text with a fault of its own is never kept: of the 440 or so, two fifths have a part in 15
+    programs.
+    """
     kept = {type_of(s) for seed in range(15) for s in drawing.draw_program(seed).statements}
     assert len(kept) > 175
 
@@ -76,7 +77,7 @@ def test_programs_that_write_memory_have_eager_bits_on_aten():
     assert differences(programs, Settings("aten", torch.float64)) == {}
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 def test_programs_that_write_memory_on_inductor():
     """A share of `make fuzz-memory`, in one graph. Inductor does not compile 5 of the programs."""
     programs = [draw_memory_program(seed) for seed in range(100, 124)]

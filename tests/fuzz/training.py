@@ -15,7 +15,9 @@ def weighted(r):
 
 
 def terms_of(results, reductions):
-    """The terms of a loss: each result that has a gradient, reduced to one number by the reductions in turn."""
+    """The terms of a loss: each result that has a gradient, reduced to one number by the reductions
+    in turn.
+    """
     real = [torch.view_as_real(r) if r.is_complex() else r for r in results]
     trained = [r for r in real if r.is_floating_point() and r.requires_grad and r.numel()]
     return [reduction(r) for reduction, r in zip(itertools.cycle(reductions), trained)]
@@ -114,11 +116,12 @@ def reopened(step, trainees, backend):
 
 
 def train(programs, steps, backend=None, options="", reopen=False):
-    """What each program computes, by name: after each step its results, gradients, parameters, buffers, inputs,
-    optimizer state and the random state; after the last step the results of the first step, which may be views.
+    """What each program computes, by name: after each step its results, gradients, parameters, buffers,
+    inputs, optimizer state and the random state; after the last step the results of the first step, which may
+    be views.
 
-    A program is (module, inputs, training, losses). Without a backend it runs in eager. With `reopen` the graph
-    is saved before its last call, which the loaded graph takes.
+    A program is (module, inputs, training, losses). Without a backend it runs in eager. With `reopen` the
+    graph is saved before its last call, which the loaded graph takes.
     """
     trainees = [Trainee(*program, reopen) for program in programs]
     step = Step(trainees, backend, options) if backend else None

@@ -38,7 +38,9 @@ def assert_trains_like_torch(
     rtol=2e-4,
     config=None,
 ):
-    """Each step's losses and the variables at the end are those of `reference(parameters, *inputs)` under the rules."""
+    """Each step's losses and the variables at the end are those of `reference(parameters, *inputs)` under the
+    rules.
+    """
 
     def body(*blobs):
         loss = network(*blobs)

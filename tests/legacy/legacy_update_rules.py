@@ -1,4 +1,5 @@
-"""Update rules of OneFlow 0.4 and 0.5 in float64 NumPy: `rule(p, g, state, t)` returns the new value of a variable.
+"""Update rules of OneFlow 0.4 and 0.5 in float64 NumPy: `rule(p, g, state, t)` returns the new value of a
+variable.
 
 Source: the update functors of `oneflow/user/kernels/model_update_kernel_util.h`, unless a rule names another
 source. `t` counts steps from 0; `state` keeps the slots of one variable; the learning rate is LR.
@@ -42,7 +43,9 @@ def adam(beta1=0.9, beta2=0.99, epsilon=1e-3, correct=False, decay=0.0):
 
 
 def adam_0_4(beta1=0.9, beta2=0.99, epsilon=1e-3, decay=0.0):
-    """AdamUpdateFunctor of 0.4 with the rate of adam_bias_correction_learning_rate_kernel.cpp: decay is scaled too."""
+    """AdamUpdateFunctor of 0.4 with the rate of adam_bias_correction_learning_rate_kernel.cpp: decay is
+    scaled too.
+    """
 
     def rule(p, g, state, t):
         m, v = _moments(g, state, beta1, beta2)
@@ -53,7 +56,9 @@ def adam_0_4(beta1=0.9, beta2=0.99, epsilon=1e-3, decay=0.0):
 
 
 def rows_only(rule):
-    """Rows of zero gradient keep their value and slots, as with indexed slices (indexed_slices_optimizer_rewrite_pass.cpp)."""
+    """Rows of zero gradient keep their value and slots, as with indexed slices
+    (indexed_slices_optimizer_rewrite_pass.cpp).
+    """
 
     def lazily(p, g, state, t):
         touched = (g != 0).any(axis=tuple(range(1, g.ndim)), keepdims=True)
@@ -108,7 +113,8 @@ def lamb(beta1=0.9, beta2=0.99, epsilon=1e-6, decay=0.0):
     return rule
 
 
-# optim.LAMB(lr=0.1, betas=(0.9, 0.99), eps=1e-3, weight_decay=0.5) from (1, -2, 3); step t has the gradient (t + 1) * (0.1, 0.2, -0.3)
+# optim.LAMB(lr=0.1, betas=(0.9, 0.99), eps=1e-3, weight_decay=0.5) from (1, -2, 3); step t has the gradient
+# (t + 1) * (0.1, 0.2, -0.3)
 LAMB_OF_0_9 = [
     (0.6761386, -1.9989189, 2.890607),
     (0.39726484, -1.9906085, 2.7865694),

@@ -1,6 +1,8 @@
-"""Small networks in the style of the classic models of OneFlow 0.2 to 0.4, compared with the same network in torch.
+"""Small networks in the style of the classic models of OneFlow 0.2 to 0.4, compared with the same network in
+torch.
 
-They use the features of those programs: `import oneflow as flow`, layouts by position, variables from get_variable.
+They use the features of those programs: `import oneflow as flow`, layouts by position, variables from
+get_variable.
 """
 
 import functools

@@ -151,7 +151,9 @@ def test_boxes_and_polygons():
 
 
 def test_detection_pipeline_with_images_of_different_sizes(tmp_path):
-    """COCO reader, decoding, resizing, scaled boxes: as the detection scripts do, with batches of varying shape."""
+    """COCO reader, decoding, resizing, scaled boxes: as the detection scripts do, with batches of varying
+    shape.
+    """
     import json
 
     Image = pytest.importorskip("PIL.Image")

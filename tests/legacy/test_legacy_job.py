@@ -133,7 +133,10 @@ def test_inputs_are_checked_by_name():
     assert job(X.astype(np.float64), labels.astype(np.int64)).dtype == np.float32
     with pytest.raises(
         ValueError,
-        match=r"'labels': declared dtype torch.int32, got int64 numbers from 0 to 1099511627776, which do not all fit it",
+        match=(
+            r"'labels': declared dtype torch.int32, got int64 numbers from 0 to 1099511627776, which do"
+            r" not all fit it"
+        ),
     ):
         job(X, np.array([2**40, 0]))
     with pytest.raises(TypeError, match=r"function_config=.*found 3"):

@@ -29,7 +29,8 @@ def test_collisions_are_listed():
     for name in dir(single):
         if name.startswith("_") or name in listed:
             continue
-        # torch._dynamo wraps torch.manual_seed when it is imported, before or after one of the two was looked up
+        # torch._dynamo wraps torch.manual_seed when it is imported, before or after one of the two was looked
+        # up
         ours, today = (
             inspect.unwrap(value) if inspect.isfunction(value) else value
             for value in (getattr(single, name), getattr(oneflow, name))

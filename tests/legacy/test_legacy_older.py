@@ -29,7 +29,9 @@ def weight(name="w", shape=(3,), dtype=flow.float):
 
 @pytest.mark.parametrize("axis", [1, 2], ids=["named", "as in BERT"])
 def test_gather_with_batch_dimensions_gathers_the_last_one_of_the_indices(axis):
-    """BERT's pretraining passes axis=2, batch_dims=2 for positions of shape (batch, n); 0.9.0 gathers dimension 1 too."""
+    """BERT's pretraining passes axis=2, batch_dims=2 for positions of shape (batch, n); 0.9.0 gathers
+    dimension 1 too.
+    """
     positions = np.array([[1, 0], [3, 3]], np.int32)
     result = result_of_job(lambda x, i: flow.gather(x, i, axis=axis, batch_dims=axis), X, positions)
     np.testing.assert_array_equal(result, [[[3, 4, 5], [0, 1, 2]], [[21, 22, 23], [21, 22, 23]]])

@@ -112,7 +112,9 @@ class TestInTheOldStyle(oneflow.compatible.single_client.unittest.TestCase):
 
 
 def test_resnet_block_of_the_benchmarks():
-    """The network code of a ResNet in NCHW: hand-made variables, fused batch norm, a momentum optimizer with warmup and label smoothing."""
+    """The network code of a ResNet in NCHW: hand-made variables, fused batch norm, a momentum optimizer with
+    warmup and label smoothing.
+    """
     init = flow.variance_scaling_initializer(2, "fan_in", "random_normal", data_format="NCHW")
     reg = flow.regularizers.l2(1.0 / 32768)
 

@@ -260,7 +260,9 @@ RECORDED = json.loads((Path(__file__).parent.parent / "golden" / "legacy_optimiz
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_rule_gives_the_ten_steps_of_oneflow_0_9(name):
-    """The rules are float64 formulas written from the kernels; OneFlow 0.9.0 ran its own kernels in float32."""
+    """The rules are float64 formulas written from the kernels; OneFlow 0.9.0 ran its own kernels in
+    float32.
+    """
     value = expected(RULES[name][1])[-1]
     np.testing.assert_allclose(value.ravel(), RECORDED[name], rtol=2e-5, atol=2e-6)  # float32 over ten steps
 

@@ -24,7 +24,7 @@ class Net(nn.Module):
 
 
 SEEN = []
-"""
+"""  # noqa: E501
 
 
 def test_a_model_file_trains_alike_under_both(tmp_path):

@@ -59,7 +59,7 @@ assert own.running_mean.tolist() == [rank, rank] and own.weight.tolist() == [0, 
 torch.save({"grads": [p.grad for p in net.parameters()], "weights": [p.detach() for p in net.parameters()], "mean": net[1].running_mean.clone()},
            f"{sys.argv[2]}/rank{rank}.pt")
 torch.distributed.destroy_process_group()
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow

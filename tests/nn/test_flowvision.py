@@ -20,7 +20,10 @@ from flowvision.models.registry import ModelCreator
 OTHERS = "rcnn|fcos|retinanet|ssd|deeplab|fcn_|lraspp|fast_neural_style"
 NAMES = sorted(n for n in ModelCreator.model_list() if not re.search(OTHERS, n))
 # larger siblings of models that stay in the quick run
-SLOW = "huge|giant|gigantic|large|384|448|2[12]k|base|m48|uniformer|w48|w64|w40|dla169|10[12]|152|161|169|201|200|269|LS_|_b[4567]|M36|medium|S36|w14"
+SLOW = (
+    "huge|giant|gigantic|large|384|448|2[12]k|base|m48|uniformer|w48|w64|w40|dla169|10[12]|152|161|169|"
+    "201|200|269|LS_|_b[4567]|M36|medium|S36|w14"
+)
 NEEDS_NUMBERS = "regionvit_.*_w14"  # their forward goes through NumPy
 SIZES = {
     "iresnet50": 112,

@@ -284,7 +284,10 @@ def test_a_users_subclass_is_not_replaced():
         ),
         (
             "nn.Embedding",
-            "num_embeddings embedding_dim padding_idx max_norm norm_type scale_grad_by_freq sparse _weight device dtype",
+            (
+                "num_embeddings embedding_dim padding_idx max_norm norm_type scale_grad_by_freq sparse"
+                " _weight device dtype"
+            ),
         ),
     ],
 )
@@ -297,8 +300,10 @@ def test_signatures_are_oneflows(name, parameters):
 
 @pytest.mark.parametrize(
     "name",
-    "Linear Conv2d ConvTranspose2d InstanceNorm1d LayerNorm GroupNorm ReLU GELU SiLU LSTM GRU MaxPool2d Flatten Sequential ModuleList "
-    "ModuleDict ParameterDict Upsample TripletMarginLoss CTCLoss Parameter Module Identity TransformerEncoder".split(),
+    "Linear Conv2d ConvTranspose2d InstanceNorm1d LayerNorm GroupNorm ReLU GELU SiLU LSTM GRU"
+    " MaxPool2d Flatten Sequential ModuleList "
+    "ModuleDict ParameterDict Upsample TripletMarginLoss CTCLoss Parameter Module Identity"
+    " TransformerEncoder".split(),
 )
 def test_the_rest_is_torchs_own(name):
     assert getattr(flow.nn, name) is getattr(torch.nn, name)
@@ -311,7 +316,14 @@ def test_no_dropout_rates_are_none_at_all():
 
 
 def test_deep_paths():
-    from oneflow.nn.common_types import _size_1_t, _size_2_t, _size_3_t, _size_4_t, _size_6_t, _size_any_t  # noqa: F401
+    from oneflow.nn.common_types import (  # noqa: F401
+        _size_1_t,
+        _size_2_t,
+        _size_3_t,
+        _size_4_t,
+        _size_6_t,
+        _size_any_t,
+    )
     from oneflow.nn.modules.batchnorm import _BatchNorm
     from oneflow.nn.modules.loss import CrossEntropyLoss, _Loss
     from oneflow.nn.modules.utils import _pair

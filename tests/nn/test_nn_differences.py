@@ -35,7 +35,9 @@ def test_orthogonal_works_in_place():
     ],
 )
 def test_batch_norm_trains_on_one_value_per_channel(name, shape):
-    """OneFlow 0.9.0: the bias, gradients of 0 but for the bias, running_mean as ever; its running_var is NaN."""
+    """OneFlow 0.9.0: the bias, gradients of 0 but for the bias, running_mean as ever; its running_var
+    is NaN.
+    """
     module, x = getattr(flow.nn, name)(3, momentum=0.25), flow.arange(3.0).reshape(shape).requires_grad_()
     flow.nn.init.uniform_(module.bias)
     out = module(x)

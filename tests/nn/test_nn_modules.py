@@ -36,7 +36,8 @@ def test_channels_last_conv_is_the_permuted_conv(n):
 def test_output_padding_may_reach_the_stride(n, stride, padding, extra, dilation):
     x, w, b = torch.randn(2, 4, *[3] * n), torch.randn(4, 3, *[3] * n), torch.randn(3)
     got = getattr(F, f"conv_transpose{n}d")(x, w, b, stride, padding, extra, 1, dilation)
-    # one element more in front of every stride: zeros between, the output padding and what a longer kernel reaches
+    # one element more in front of every stride: zeros between, the output padding and what a longer kernel
+    # reaches
     spread = torch.zeros(2, 4, *[2 * stride + 1] * n)
     spread[(..., *[slice(None, None, stride)] * n)] = x
     reach = 2 * dilation

@@ -68,7 +68,10 @@ MODELS = {
         IMAGE,
     ),
     "mobile_vit": (
-        "MobileViT(image_size=(64, 64), dims=[24, 32, 40], channels=[8, 8, 16, 16, 24, 24, 32, 32, 40, 40, 48], num_classes=5)",
+        (
+            "MobileViT(image_size=(64, 64), dims=[24, 32, 40], channels=[8, 8, 16, 16, 24, 24, 32, 32,"
+            " 40, 40, 48], num_classes=5)"
+        ),
         "torch.randn(2, 3, 64, 64)",
     ),
     "max_vit": (
@@ -86,26 +89,40 @@ MODELS = {
     ),
     "t2t": (f"T2TViT({SMALL}, dim=32, depth=1, heads=2, mlp_dim=32, t2t_layers=((7, 4), (3, 2)))", IMAGE),
     "cross_vit": (
-        f"CrossViT({SMALL}, depth=1, sm_dim=16, sm_patch_size=8, sm_enc_heads=2, sm_enc_mlp_dim=16, lg_dim=24, lg_patch_size=16, lg_enc_heads=2, lg_enc_mlp_dim=16)",
+        (
+            f"CrossViT({SMALL}, depth=1, sm_dim=16, sm_patch_size=8, sm_enc_heads=2, sm_enc_mlp_dim=16,"
+            f" lg_dim=24, lg_patch_size=16, lg_enc_heads=2, lg_enc_mlp_dim=16)"
+        ),
         IMAGE,
     ),
     "pit": (f"PiT({SMALL}, patch_size=8, dim=32, depth=(1, 1), heads=2, mlp_dim=32)", IMAGE),
     "cvt": (
-        "CvT(num_classes=5, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=24, s1_depth=1, s2_depth=1, s3_depth=1, s1_heads=1, s2_heads=2, s3_heads=2)",
+        (
+            "CvT(num_classes=5, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=24, s1_depth=1, s2_depth=1,"
+            " s3_depth=1, s1_heads=1, s2_heads=2, s3_heads=2)"
+        ),
         IMAGE,
     ),
     "twins_svt": (
-        "TwinsSVT(num_classes=5, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=16, s4_emb_dim=16, s1_patch_size=2, s1_local_patch_size=4, s2_local_patch_size=4, "
-        "s3_local_patch_size=2, s4_local_patch_size=2, s1_global_k=2, s2_global_k=2, s3_global_k=2, s4_global_k=2, "
+        "TwinsSVT(num_classes=5, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=16, s4_emb_dim=16,"
+        " s1_patch_size=2, s1_local_patch_size=4, s2_local_patch_size=4, "
+        "s3_local_patch_size=2, s4_local_patch_size=2, s1_global_k=2, s2_global_k=2, s3_global_k=2,"
+        " s4_global_k=2, "
         "s1_depth=1, s2_depth=1, s3_depth=1, s4_depth=1)",
         "torch.randn(2, 3, 64, 64)",
     ),
     "crossformer": (
-        "CrossFormer(num_classes=5, dim=(32, 32, 32, 32), depth=(1, 1, 1, 1), global_window_size=(4, 2, 2, 1), local_window_size=2)",
+        (
+            "CrossFormer(num_classes=5, dim=(32, 32, 32, 32), depth=(1, 1, 1, 1), global_window_size=(4,"
+            " 2, 2, 1), local_window_size=2)"
+        ),
         "torch.randn(2, 3, 64, 64)",
     ),
     "scalable_vit": (
-        "ScalableViT(num_classes=5, dim=16, heads=(2, 2), depth=(1, 1), ssa_dim_key=(8, 8), reduction_factor=(2, 1), window_size=(4, None), dropout=0.1)",
+        (
+            "ScalableViT(num_classes=5, dim=16, heads=(2, 2), depth=(1, 1), ssa_dim_key=(8, 8),"
+            " reduction_factor=(2, 1), window_size=(4, None), dropout=0.1)"
+        ),
         IMAGE,
     ),
     "sep_vit": (
@@ -114,7 +131,10 @@ MODELS = {
     ),
     "nest": (f"NesT({SMALL}, patch_size=4, dim=16, heads=2, num_hierarchies=2, block_repeats=(1, 1))", IMAGE),
     "regionvit": (
-        "RegionViT(num_classes=5, dim=(8, 16, 16, 16), depth=(1, 1, 1, 1), window_size=2, tokenize_local_3_conv=False, use_peg=False)",
+        (
+            "RegionViT(num_classes=5, dim=(8, 16, 16, 16), depth=(1, 1, 1, 1), window_size=2,"
+            " tokenize_local_3_conv=False, use_peg=False)"
+        ),
         "torch.randn(2, 3, 64, 64)",
     ),
     "rvt": (f"RvT({VIT})", IMAGE),
@@ -137,15 +157,24 @@ MODELS = {
         "torch.randn(2, 3, 32)",
     ),
     "simple_vit_3d": (
-        "SimpleViT(image_size=16, image_patch_size=8, frames=4, frame_patch_size=2, num_classes=5, dim=36, depth=1, heads=2, mlp_dim=32)",
+        (
+            "SimpleViT(image_size=16, image_patch_size=8, frames=4, frame_patch_size=2, num_classes=5,"
+            " dim=36, depth=1, heads=2, mlp_dim=32)"
+        ),
         "torch.randn(2, 3, 4, 16, 16)",
     ),
     "vivit": (
-        "ViViT(image_size=16, image_patch_size=8, frames=4, frame_patch_size=2, num_classes=5, dim=32, spatial_depth=1, temporal_depth=1, heads=2, mlp_dim=32)",
+        (
+            "ViViT(image_size=16, image_patch_size=8, frames=4, frame_patch_size=2, num_classes=5,"
+            " dim=32, spatial_depth=1, temporal_depth=1, heads=2, mlp_dim=32)"
+        ),
         "torch.randn(2, 3, 4, 16, 16)",
     ),
     "na_vit": (
-        "NaViT(image_size=32, patch_size=8, num_classes=5, dim=32, depth=2, heads=2, mlp_dim=32, token_dropout_prob=0.1)",
+        (
+            "NaViT(image_size=32, patch_size=8, num_classes=5, dim=32, depth=2, heads=2, mlp_dim=32,"
+            " token_dropout_prob=0.1)"
+        ),
         "[[torch.randn(3, 16, 24), torch.randn(3, 24, 16)], [torch.randn(3, 8, 32)]]",
     ),
 }

@@ -1,4 +1,6 @@
-"""What the tests of kernels share: calls of the operators of ops_table.py, with gradients; runs without kernels."""
+"""What the tests of kernels share: calls of the operators of ops_table.py, with gradients; runs without
+kernels.
+"""
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ def listed(out):
 
 
 def needs_grad(inputs):
-    """The same memory in the same layout (a copy would be contiguous); floating inputs that are differentiated require grad."""
+    """The same memory in the same layout (a copy would be contiguous); floating inputs that are
+    differentiated require grad.
+    """
     return [
         x.detach().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in inputs
     ]

@@ -71,13 +71,17 @@ C.multi_tensor_adam_update(model, diff, m, v, 0.1, 0.02, 0.9, 0.99, 0.19, 0.0199
 C.multi_tensor_momentum_update(model, diff, m, 0.5, 0.02, 0.1, 0.9, 0.1, True, False)
 C.multi_tensor_sgd_update(model, diff, 0.5, 0.02, 0.1)
 torch.save([*out, *model, *m, *v], sys.argv[1])
-"""
+"""  # noqa: E501
 
 
 def test_launches_become_calls():
-    text = "void f() { auto g = [&](auto t) { k<decltype(t), P<2>, (N > 1)><<<blocks(n * (1 + 2)), T, 0, s(x)>>>(data<int>(x), n); }; other<<<1, 2, 0, s>>>(a); }"
+    text = (
+        "void f() { auto g = [&](auto t) { k<decltype(t), P<2>, (N > 1)><<<blocks(n * (1 + 2)), T, 0,"
+        " s(x)>>>(data<int>(x), n); }; other<<<1, 2, 0, s>>>(a); }"
+    )
     assert translate(text) == (
-        "void f() { auto g = [&](auto t) { emulated::launch(blocks(n * (1 + 2)), T, 0, s(x), [](auto... a) { k<decltype(t), P<2>, (N > 1)>(a...); }, data<int>(x), n); }; "
+        "void f() { auto g = [&](auto t) { emulated::launch(blocks(n * (1 + 2)), T, 0, s(x),"
+        " [](auto... a) { k<decltype(t), P<2>, (N > 1)>(a...); }, data<int>(x), n); }; "
         "emulated::launch(1, 2, 0, s, [](auto... a) { other(a...); }, a); }"
     )
 

@@ -60,7 +60,9 @@ def test_equals_torch_in_any_layout(m, k, n):
 
 
 def batches(size, rows, columns):
-    """The same of a batch of matrices: whole, turned, with gaps between them, parts of a longer row (heads of attention), and one repeated."""
+    """The same of a batch of matrices: whole, turned, with gaps between them, parts of a longer row (heads of
+    attention), and one repeated.
+    """
     torch.manual_seed(1)
     yield torch.randn(size, rows, columns)
     yield torch.randn(size, columns, rows).mT

@@ -1,4 +1,6 @@
-"""OneFlow-style tests (oneflow_autotest) of the custom operators against their torch compositions: random shapes, gradients, graph."""
+"""OneFlow-style tests (oneflow_autotest) of the custom operators against their torch compositions: random
+shapes, gradients, graph.
+"""
 
 import unittest
 

@@ -49,8 +49,8 @@ def test_no_farther_from_float64_than_torch(op, dtype):
         inputs = op.make(dtype, n)
         actual, torchs = run(op.call, op, cuda(inputs)), run(op.plain, op, cuda(inputs))
         exact = run(op.plain, op, to(inputs, torch.float64))
-        # In float64 the plain function has no error against itself. So its error in float32 shows how much the
-        # formula magnifies a rounding (106 ulp in the gradient of the IoU).
+        # In float64 the plain function has no error against itself. So its error in float32 shows how much
+        # the formula magnifies a rounding (106 ulp in the gradient of the IoU).
         rough = run(op.plain, op, to(inputs, torch.float32)) if dtype is torch.float64 else torchs
         for i, (f, t, r, e) in enumerate(zip(actual, torchs, rough, exact)):
             assert f.device.type == DEVICE and (f.shape, f.dtype) == (t.shape, t.dtype)

@@ -62,7 +62,7 @@ before = peak()
 keep = torch.ops.oneflow.nms_mask(boxes, 0.5, 1)
 assert keep.tolist() == [1] + [0] * 49_999
 print(peak() - before)
-"""
+"""  # noqa: E501
 
 
 def test_nms_of_many_boxes_takes_little_memory():
@@ -148,7 +148,9 @@ def test_images_without_pixels_give_zeros(height, width):
 
 # --------------------------------------------------------------------------- regions of any size
 def region_mean(x, roi, bins):
-    """roi_align of one region with automatic sampling, `aligned`, from the definition, in float64; x (C, H, W)."""
+    """roi_align of one region with automatic sampling, `aligned`, from the definition, in float64; x (C, H,
+    W).
+    """
     y1, x1, y2, x2 = (float(roi[i]) - 0.5 for i in (2, 1, 4, 3))
     per = [max(math.ceil((b - a) / bins), 1) for a, b in ((y1, y2), (x1, x2))]
     axes = [

@@ -1,4 +1,6 @@
-"""Custom operators on a GPU refuse arguments that do not fit, and obey torch's switch for deterministic algorithms."""
+"""Custom operators on a GPU refuse arguments that do not fit, and obey torch's switch for deterministic
+algorithms.
+"""
 
 import contextlib
 import re

@@ -35,7 +35,8 @@ def test_no_farther_from_float64_than_torch(op, dtype):
                 assert torch.equal(f, t), f"result {i}"
                 continue
             ours, theirs = ((x.double() - e).abs().max().item() if x.numel() else 0.0 for x in (f, t))
-            # Twice torch's own distance, or four roundings of the largest value: the sums run in another order.
+            # Twice torch's own distance, or four roundings of the largest value: the sums run in another
+            # order.
             ulp = torch.finfo(dtype).eps * max(e.abs().max().item() if e.numel() else 0.0, 1e-30)
             assert ours <= max(2 * theirs, 4 * ulp), (
                 f"n={n}, result {i}: {ours:.3g} from float64, torch {theirs:.3g}"
@@ -313,10 +314,21 @@ def test_crop_mirror_normalize_refuses():
     images, out = torch.zeros(2, 5, 6, 3, dtype=torch.uint8), torch.empty(2, 3, 4, 4)
     run = torch.ops.oneflow.crop_mirror_normalize
     for args, message in [
-        ((images.float(), None, 0, 0, [0.0] * 3, [1.0] * 3, out), "images must have dtype uint8, found float32"), ((images, None, 2, 0, [0.0] * 3, [1.0] * 3, out), "top must be 0 to 1, found 2"),
-        ((images, None, 0, 0, [0.0], [1.0] * 3, out), "mean must have 3 entries, found 1"), ((images, torch.zeros(3, dtype=torch.int8), 0, 0, [0.0] * 3, [1.0] * 3, out), r"mirror must have shape \(2\), found \(3\)"),
-        ((images, None, 0, 0, [0.0] * 3, [1.0] * 3, out.double()), "out must have dtype float32, found float64"),
-    ]:  # fmt: skip
+        (
+            (images.float(), None, 0, 0, [0.0] * 3, [1.0] * 3, out),
+            "images must have dtype uint8, found float32",
+        ),
+        ((images, None, 2, 0, [0.0] * 3, [1.0] * 3, out), "top must be 0 to 1, found 2"),
+        ((images, None, 0, 0, [0.0], [1.0] * 3, out), "mean must have 3 entries, found 1"),
+        (
+            (images, torch.zeros(3, dtype=torch.int8), 0, 0, [0.0] * 3, [1.0] * 3, out),
+            r"mirror must have shape \(2\), found \(3\)",
+        ),
+        (
+            (images, None, 0, 0, [0.0] * 3, [1.0] * 3, out.double()),
+            "out must have dtype float32, found float64",
+        ),
+    ]:
         with pytest.raises(RuntimeError, match=message):
             run(*args)
 

@@ -5,7 +5,8 @@ import pytest
 import oneflow as flow
 import oneflow.nn as nn
 
-# a weight of ones after three steps of gradient 1 with lr 0.1, lr_scale 0.5 and StepLR(2, 0.1): recorded from graphs of OneFlow 0.9.0
+# a weight of ones after three steps of gradient 1 with lr 0.1, lr_scale 0.5 and StepLR(2, 0.1): recorded from
+# graphs of OneFlow 0.9.0
 RECORDED = {
     "SGD": ({}, 0.895),
     "momentum": ({"momentum": 0.9}, 0.84145004),

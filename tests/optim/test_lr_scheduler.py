@@ -93,7 +93,9 @@ def test_user_class_with_torchs_get_lr():
 
 
 def test_get_lr_of_all_groups_at_the_present_step():
-    """Programs for torch print scheduler.get_lr()[0], and libraries step a schedule by last_epoch += 1; get_lr()."""
+    """Programs for torch print scheduler.get_lr()[0], and libraries step a schedule by last_epoch += 1;
+    get_lr().
+    """
 
     class Mine(L.StepLR):
         def get_lr(self, base_lr, step):
@@ -321,7 +323,9 @@ def test_a_torch_state_dict_is_accepted():
 
 
 def test_a_polynomial_state_has_oneflows_keys_and_takes_torchs():
-    """OneFlow calls decay_batch max_decay_steps in its states; a loaded state replaces what the constructor was given."""
+    """OneFlow calls decay_batch max_decay_steps in its states; a loaded state replaces what the constructor
+    was given.
+    """
     saved = {
         "max_decay_steps": 5,
         "end_learning_rate": 0.05,

@@ -41,7 +41,9 @@ def test_equals_torch_bit_for_bit_where_the_formula_is_torchs(name, options):
 
 
 def test_base_classes_count_torchs_own_objects_in():
-    """Code with `import oneflow as torch` asks isinstance(o, torch.optim.Optimizer) of optimizers other libraries made."""
+    """Code with `import oneflow as torch` asks isinstance(o, torch.optim.Optimizer) of optimizers other
+    libraries made.
+    """
     theirs = torch.optim.NAdam(parameters())
     assert isinstance(theirs, flow.optim.Optimizer) and issubclass(torch.optim.NAdam, flow.optim.Optimizer)
     assert not isinstance(torch.optim.Adam(parameters()), flow.optim.Adam) and not isinstance(

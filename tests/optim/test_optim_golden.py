@@ -18,7 +18,8 @@ TRAJECTORIES = json.loads((GOLDEN / "optim_trajectories.json").read_text())
 STATES = json.loads((GOLDEN / "optim_states.json").read_text())
 SCHEDULES = json.loads((GOLDEN / "optim_schedules.json").read_text())
 
-# OneFlow computes Adam's 1 - beta**step in float32: 7e-6 of the step length lr, which is at most 0.1 here, per step
+# OneFlow computes Adam's 1 - beta**step in float32: 7e-6 of the step length lr, which is at most 0.1 here,
+# per step
 CLOSE = dict(rtol=2e-5, atol=5e-6)
 
 # difference sgd-maximize: OneFlow turns the weight decay around too (p += lr * (g + wd * p)); ours is torch's
@@ -51,7 +52,9 @@ def test_trajectory_with_clip_grad(text):
 
 @pytest.mark.parametrize("text", list(TRAJECTORIES["ftrl"]))
 def test_ftrl_trajectory(text):
-    """Recorded with lr_power of the other sign: OneFlow 0.9.0's CPU kernel has it wrong way round (difference ftrl-lr-power)."""
+    """Recorded with lr_power of the other sign: OneFlow 0.9.0's CPU kernel has it wrong way round (difference
+    ftrl-lr-power).
+    """
     from oneflow.optim.ftrl import Ftrl
 
     ns = record.start(flow, "SGD(P)")

@@ -332,8 +332,11 @@ def test_dialect_switches_to_torchs_classes():
 
     program = (
         "import oneflow as flow, torch; ours = flow.optim.AdamW; flow.set_dialect('torch'); "
-        "assert flow.optim.AdamW is torch.optim.AdamW and flow.optim.lr_scheduler.PolynomialLR is torch.optim.lr_scheduler.PolynomialLR; "
-        "assert flow.inference_mode is torch.inference_mode and flow.nn.utils.clip_grad_norm_ is torch.nn.utils.clip_grad_norm_; "
-        "assert flow.amp.GradScaler is torch.amp.GradScaler; flow.set_dialect('oneflow'); assert flow.optim.AdamW is ours is not torch.optim.AdamW"
+        "assert flow.optim.AdamW is torch.optim.AdamW and flow.optim.lr_scheduler.PolynomialLR is"
+        " torch.optim.lr_scheduler.PolynomialLR; "
+        "assert flow.inference_mode is torch.inference_mode and flow.nn.utils.clip_grad_norm_ is"
+        " torch.nn.utils.clip_grad_norm_; "
+        "assert flow.amp.GradScaler is torch.amp.GradScaler; flow.set_dialect('oneflow'); assert"
+        " flow.optim.AdamW is ours is not torch.optim.AdamW"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=seconds(60))

@@ -77,7 +77,9 @@ def test_torchs_dialect_keeps_torchs_function():
 
 
 def test_a_parameter_listed_twice():
-    """OneFlow takes both lists and updates twice in each step; torch warns and updates twice, or refuses two groups."""
+    """OneFlow takes both lists and updates twice in each step; torch warns and updates twice, or refuses two
+    groups.
+    """
     parameter = nn.Parameter(flow.ones(2))
     with pytest.warns(UserWarning, match="duplicate parameters"):
         optimizer = flow.optim.SGD([parameter, parameter], lr=0.1)

@@ -10,7 +10,9 @@ import torch
 
 
 class Scope:
-    """x() and i() give the same tensors in the same order on every side; in a graph they are the graph's arguments."""
+    """x() and i() give the same tensors in the same order on every side; in a graph they are the graph's
+    arguments.
+    """
 
     def __init__(self, arguments=None):
         self.tensors = []  # in the order of the calls of x() and i()
@@ -135,7 +137,9 @@ def evaluate(code, lib, arguments=None):
 
 
 def helpers_of(*sources):
-    """Source of Scope and of the functions in names_for() that these expressions use, directly or through one another."""
+    """Source of Scope and of the functions in names_for() that these expressions use, directly or through one
+    another.
+    """
     text = inspect.getsource(names_for)
     functions = {
         n.name: textwrap.dedent(" " * n.col_offset + ast.get_source_segment(text, n))

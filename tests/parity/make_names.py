@@ -1,4 +1,7 @@
-"""Writes names.json, the documented names of OneFlow, from a list of its API: make_names.py oneflow_api.json"""
+"""Write names.json, the documented names of OneFlow, from a list of its API.
+
+python tests/parity/make_names.py oneflow_api.json
+"""
 
 import json
 import sys

@@ -114,7 +114,8 @@ def report(rows, args):
     """Print the counts of the run and the cells that fail."""
     counts, executed = table.counts(rows)
     print(
-        f"{len(rows)} documented names, {executed} run, {len(rows) - executed} left out ({args.out}/parity.html)"
+        f"{len(rows)} documented names, {executed} run, {len(rows) - executed} left out"
+        f" ({args.out}/parity.html)"
     )
     print(table.headline(rows))
     for column in table.COLUMNS:
@@ -126,7 +127,8 @@ def report(rows, args):
         for column, cell in row["cells"].items():
             if cell["status"] == "fail" and column != "cpu":
                 print(
-                    f"FAIL {row['name']} [{column}] {(cell.get('detail') or cell['status']).splitlines()[0][:400]}"
+                    f"FAIL {row['name']} [{column}]"
+                    f" {(cell.get('detail') or cell['status']).splitlines()[0][:400]}"
                 )
 
 
@@ -184,7 +186,8 @@ def compare(rows, run_header, args):
     print(f"{len(worse)} worse, {len(better)} better or new than {texts[0]} ({args.out}/diff.html)")
     if better and not args.against:
         print(
-            f"{len(better)} cells are better than the baseline ({better[0]}{', ...' if len(better) > 1 else ''}); store it with --update-baseline"
+            f"{len(better)} cells are better than the baseline"
+            f" ({better[0]}{', ...' if len(better) > 1 else ''}); store it with --update-baseline"
         )
     return 1 if worse else 0
 

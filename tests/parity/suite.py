@@ -136,7 +136,9 @@ class Suite:
         self.method_identity(row, own)
 
     def method_identity(self, row, own):
-        """A method is torch's unless our tables put it there; the eager cell holds it against the function."""
+        """A method is torch's unless our tables put it there; the eager cell holds it against the
+        function.
+        """
         if "identity" in row["cells"]:
             table.put(row, "identity", "own" if is_own(own) else "same")
 
@@ -244,21 +246,25 @@ def identity_snippet(torch, row):
 
 
 def in_place_call(torch, method):
-    """Source text of an in-place method of both libraries, on a copy because a leaf that requires a gradient cannot be written."""
+    """Source text of an in-place method of both libraries, on a copy because a leaf that requires a gradient
+    cannot be written.
+    """
     call = "(lambda t, *args, **kwargs: {}*args, **kwargs))"
     reference = call.format(f"torch.Tensor.{method}(t.clone(), ")
     return reference if hasattr(torch.Tensor, method) else "operator.op", call.format(f"t.clone().{method}(")
 
 
 def golden_snippet(record, known=""):
-    """A script that replays one recorded call; it runs in the root of the repository, where the recorded numbers are.
+    """A script that replays one recorded call; it runs in the root of the repository, where the recorded
+    numbers are.
 
     known: the text of a known difference.
     """
     comment = "".join(f"# {line}\n" for line in record["code"].splitlines())
     only = "^" + re.escape(record["id"]) + "$"
     text = (
-        f"{comment}import runpy\n\nimport oneflow\nfrom oneflow_autotest.parity.differences import same_text\n\n"
+        f"{comment}import runpy\n\nimport oneflow\n"
+        f"from oneflow_autotest.parity.differences import same_text\n\n"
         "check = runpy.run_path('tests/golden/calls/replay.py')['check']\n"
         f"wrong = '; '.join(text for record, problems in check(oneflow, {only!r}) for text in problems)\n"
         "print(wrong)\n"
@@ -279,7 +285,9 @@ def on_a_copy(function):
 
 
 def fitting(function):
-    """The out-of-place function, refusing where an in-place one cannot store the result; comparisons store 0 and 1."""
+    """The out-of-place function, refusing where an in-place one cannot store the result; comparisons store 0
+    and 1.
+    """
     import torch
 
     def run(t, *args, **kwargs):

@@ -1,4 +1,6 @@
-"""Scripts of the page assert what their cells claim: they run as they are, and fail if the behaviour is broken."""
+"""Scripts of the page assert what their cells claim: they run as they are, and fail if the behaviour is
+broken.
+"""
 
 import contextlib
 import io

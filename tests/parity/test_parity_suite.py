@@ -1,4 +1,6 @@
-"""The parity suite finds planted bugs, covers every documented name, and its baseline fails on a regression."""
+"""The parity suite finds planted bugs, covers every documented name, and its baseline fails on a
+regression.
+"""
 
 import json
 import re

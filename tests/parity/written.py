@@ -25,7 +25,8 @@ TYPES = {
 METHODS = {
     f"oneflow.Tensor.{m}": f"x(2, 3).{m}()"
     for m in (
-        "arccos arcsin arctan arcsinh arctanh clip cpu detach dim element_size get_device is_contiguous is_floating_point ndimension negative nelement "
+        "arccos arcsin arctan arcsinh arctanh clip cpu detach dim element_size get_device"
+        " is_contiguous is_floating_point ndimension negative nelement "
         "numel softsign storage_offset stride tolist type"
     ).split()
 }
@@ -71,7 +72,7 @@ METHODS |= table(
     to_local x(2).to_global(placement=lib.placement.all("cpu"), sbp=lib.sbp.split(0)).to_local() ||| x(2)
     placement str(x(2).to_global(placement=lib.placement.all("cpu"), sbp=lib.sbp.broadcast).placement.type) ||| "cpu"
     sbp str(x(2).to_global(placement=lib.placement.all("cpu"), sbp=lib.sbp.split(0)).sbp) ||| "(oneflow.sbp.split(dim=0),)"
-""",
+""",  # noqa: E501
 )
 
 FUNCTIONS = (
@@ -186,7 +187,7 @@ FUNCTIONS = (
     nn.functional.square_relu lib.nn.functional.square_relu(x(3)) ||| torch.relu(x(3)) ** 2
     nn.functional.upsample lib.nn.functional.upsample(x(1, 1, 2, 2), scale_factor=2)
     nn.functional.sparse_softmax_cross_entropy lib.nn.functional.sparse_softmax_cross_entropy(i(2, high=3), x(2, 3)) ||| swapped_cross_entropy()
-""",
+""",  # noqa: E501
     )
     | {
         f"oneflow.special.{f}": f"lib.special.{f}(x(3))"
@@ -256,11 +257,13 @@ MODULES = (
     init.kaiming_normal_ lib.nn.init.kaiming_normal_(lib.empty(2, 3)).shape
     init.kaiming_uniform_ (lib.manual_seed(1), lib.nn.init.kaiming_uniform_(lib.empty(2, 3)))[1]
     Module type(lib.nn.Module()).__mro__[0].__name__
-""",
+""",  # noqa: E501
     )
     | {
         f"oneflow.nn.Module.{m}": f"[type(e).__name__ for e in lib.nn.Linear(2, 1).{m}()]"
-        for m in "buffers children modules named_buffers named_children named_modules named_parameters parameters".split()
+        for m in (
+            "buffers children modules named_buffers named_children named_modules named_parameters parameters"
+        ).split()
     }
     | {
         f"oneflow.nn.Module.{m}": f"[str(p.dtype) for p in lib.nn.Linear(2, 1).{m}().parameters()]"
@@ -308,7 +311,7 @@ TRAINING = {
     lr_scheduler.PolynomialLR rates(lib, lambda o: lib.optim.lr_scheduler.PolynomialLR(o, 5))
     lr_scheduler.SequentialLR rates(lib, lambda o: lib.optim.lr_scheduler.SequentialLR(o, [lib.optim.lr_scheduler.ConstantLR(o, 0.5, 3), lib.optim.lr_scheduler.ExponentialLR(o, 0.9)], [2]))
     lr_scheduler.ChainedScheduler rates(lib, lambda o: lib.optim.lr_scheduler.ChainedScheduler([lib.optim.lr_scheduler.ConstantLR(o, 0.5, 3), lib.optim.lr_scheduler.ExponentialLR(o, 0.9)]))
-""",
+""",  # noqa: E501
 )
 
 DATA = table(
@@ -327,7 +330,7 @@ DATA = table(
     TensorDataset len(lib.utils.data.TensorDataset(x(2)))
     distributed.DistributedSampler sorted(lib.utils.data.distributed.DistributedSampler(range(5), num_replicas=2, rank=0, shuffle=False))
     random_split [len(s) for s in lib.utils.data.random_split(range(5), [2, 3])]
-""",
+""",  # noqa: E501
 )
 
 WRITTEN = TYPES | METHODS | FUNCTIONS | MODULES | TRAINING | DATA
@@ -353,7 +356,10 @@ LEFT_OUT = [
         "the machine's network and devices",
     ),
     (
-        r"Quantization|MinMaxObserver|Qat|FusedBatchNorm|CombinedMarginLoss|deform_conv2d|ctc_greedy_decoder|roc_auc_score|\bnms$|RMSNorm",
+        (
+            r"Quantization|MinMaxObserver|Qat|FusedBatchNorm|CombinedMarginLoss|deform_conv2d|"
+            r"ctc_greedy_decoder|roc_auc_score|\bnms$|RMSNorm"
+        ),
         "OneFlow's own operators; tests/ops and tests/nn against recorded numbers",
     ),
     (r"autograd\.Function", "subclassed by the user; tests/autograd"),

@@ -12,7 +12,9 @@ from oneflow import nn
 
 
 def graphs_of_larger_parts():
-    """Batch norm, dropout, accumulation, checkpointing, a schedule, mixed precision, closures, save and resume."""
+    """Batch norm, dropout, accumulation, checkpointing, a schedule, mixed precision, closures, save and
+    resume.
+    """
 
     class Net(nn.Module):
         def __init__(self):
@@ -117,7 +119,9 @@ def graphs_resume_from_files():
 
 
 def averaged_gradients():
-    """DistributedDataParallel of a module with a reentrant checkpoint, of results in an object of the program's own, after a backward() that raised."""
+    """DistributedDataParallel of a module with a reentrant checkpoint, of results in an object of the
+    program's own, after a backward() that raised.
+    """
     from types import SimpleNamespace
 
     from oneflow.utils.checkpoint import checkpoint

@@ -146,7 +146,9 @@ def a_module_with_a_counter_is_split():
 
 
 def split_to_partial_sum():
-    """Each rank keeps its slice in zeros; the parts are real OneFlow's (tests/golden/split_to_partial_sum.json)."""
+    """Each rank keeps its slice in zeros; the parts are real OneFlow's
+    (tests/golden/split_to_partial_sum.json).
+    """
     with open(
         os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "split_to_partial_sum.json")
     ) as file:
@@ -314,9 +316,13 @@ def losses_are_means_of_the_whole():
         x, y, other = flow.randn(rows, 6), flow.randint(0, 6, (rows,)), flow.randn(rows, 6)
         y[0] = -100
         for loss in (
-            lambda a, t, o, w: F.cross_entropy(a, t), lambda a, t, o, w: F.cross_entropy(a, t, weight=w), lambda a, t, o, w: F.cross_entropy(a, t, reduction="sum"),
-            lambda a, t, o, w: F.mse_loss(a, o), lambda a, t, o, w: F.smooth_l1_loss(a, o), lambda a, t, o, w: (a * o).mean(),
-        ):  # fmt: skip
+            lambda a, t, o, w: F.cross_entropy(a, t),
+            lambda a, t, o, w: F.cross_entropy(a, t, weight=w),
+            lambda a, t, o, w: F.cross_entropy(a, t, reduction="sum"),
+            lambda a, t, o, w: F.mse_loss(a, o),
+            lambda a, t, o, w: F.smooth_l1_loss(a, o),
+            lambda a, t, o, w: (a * o).mean(),
+        ):
             a = x.clone().requires_grad_()
             expected = loss(a, y, other, weights)
             expected.backward()

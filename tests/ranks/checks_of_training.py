@@ -34,9 +34,13 @@ def trained(model, optimizer, to_global, clip=0.5):
 
 
 OPTIMIZERS = {
-    "sgd": lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9), "adam": lambda p: flow.optim.Adam(p, lr=0.01), "adamw": lambda p: flow.optim.AdamW(p, lr=0.01, weight_decay=0.1),
-    "lamb": lambda p: flow.optim.LAMB(p, lr=0.01), "adagrad": lambda p: flow.optim.Adagrad(p, lr=0.01), "rmsprop": lambda p: flow.optim.RMSprop(p, lr=0.01),
-}  # fmt: skip
+    "sgd": lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: flow.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: flow.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "lamb": lambda p: flow.optim.LAMB(p, lr=0.01),
+    "adagrad": lambda p: flow.optim.Adagrad(p, lr=0.01),
+    "rmsprop": lambda p: flow.optim.RMSprop(p, lr=0.01),
+}
 
 
 def training_equals_one_rank(names=("sgd", "adamw")):
@@ -216,7 +220,9 @@ def a_pipeline_equals_one_rank(names=("adamw", "sgd")):
 
 
 def a_gradient_overflows_on_one_stage():
-    """No stage steps, and the scale shrinks on all ranks, eager and in a graph; then all step as without a scale."""
+    """No stage steps, and the scale shrinks on all ranks, eager and in a graph; then all step as without a
+    scale.
+    """
 
     class Scaled(Step):
         def __init__(self, model, optimizer, scaler):
@@ -292,7 +298,9 @@ def a_convolution_on_one_stage():
 
 
 def rules_on_one_stage():
-    """A rank that holds no part finds the rules that the others find, and takes the results that an operator leaves out."""
+    """A rank that holds no part finds the rules that the others find, and takes the results that an operator
+    leaves out.
+    """
     flow.manual_seed(0)
     first, x = flow.placement("cpu", [0]), flow.randn(4, 6)
     for rule, bias_rule in ((S0, S0), (S0, B), (S1, B), (B, S0)):

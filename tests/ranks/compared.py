@@ -276,9 +276,12 @@ def random_numbers_in_a_graph():
 def recurrent_layers():
     values = np.random.RandomState(0).randn(4, 4, 6).astype(np.float32)
     layers = [
-        (lambda: nn.LSTM(6, 4, 2, bidirectional=True), values), (lambda: nn.GRU(6, 4, batch_first=True), values), (lambda: nn.RNN(6, 4), values[0]),
-        (lambda: nn.LSTMCell(6, 4), values[0]), (lambda: nn.GRUCell(6, 4), values[0, 0]),
-    ]  # fmt: skip
+        (lambda: nn.LSTM(6, 4, 2, bidirectional=True), values),
+        (lambda: nn.GRU(6, 4, batch_first=True), values),
+        (lambda: nn.RNN(6, 4), values[0]),
+        (lambda: nn.LSTMCell(6, 4), values[0]),
+        (lambda: nn.GRUCell(6, 4), values[0, 0]),
+    ]
     for make, data in layers:
         flow.manual_seed(1)
         one = make()
@@ -298,7 +301,9 @@ def recurrent_layers():
 
 
 def an_lstm_where_its_samples_are():
-    """oneDNN's kernel, whose workspace has a size that only the kernel knows: on all ranks, on one, and in a graph."""
+    """oneDNN's kernel, whose workspace has a size that only the kernel knows: on all ranks, on one, and in a
+    graph.
+    """
 
     class Step(nn.Graph):
         def __init__(self, layer):

@@ -1,5 +1,6 @@
-"""Global autotests sample the same values on every rank, and their results accept global tensors: python -m
-oneflow.distributed.launch --nproc_per_node 2 drawn.py
+"""Global autotests sample the same values on every rank, and their results accept global tensors.
+
+python -m oneflow.distributed.launch --nproc_per_node 2 drawn.py
 """
 
 import random as python_random

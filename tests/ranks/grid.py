@@ -61,7 +61,9 @@ def filled_where_they_are():
 
 
 def selections_and_padding():
-    """Of parts of a sum by split indices, of two dimensions that are split: DTensor of torch 2.11 has other results, or none."""
+    """Of parts of a sum by split indices, of two dimensions that are split: DTensor of torch 2.11 has other
+    results, or none.
+    """
     values, ids = np.arange(64.0).reshape(8, 8), np.array([7, 3, 2, 7, 2, 2, 2, 7])
     data, index = (
         flow.tensor(values, placement=GRID, sbp=[B, B]),
@@ -135,7 +137,9 @@ def numbers_of_ranks_elsewhere():
 
 
 class Transformer(nn.Module):
-    """One layer as libai cuts it: samples over the first dimension of the grid, heads and channels over the second."""
+    """One layer as libai cuts it: samples over the first dimension of the grid, heads and channels over the
+    second.
+    """
 
     def __init__(self, placed):
         super().__init__()
@@ -193,7 +197,9 @@ def training_on_a_grid():
 
 
 def stages_are_clipped_together():
-    """Two stages on two ranks each: the norm is that of all gradients, and a state read by one rank goes to its parameters."""
+    """Two stages on two ranks each: the norm is that of all gradients, and a state read by one rank goes to
+    its parameters.
+    """
     first, second = flow.placement("cpu", [0, 1]), flow.placement("cpu", [2, 3])
     data = np.random.RandomState(0).randn(3, 8, 4).astype(np.float32)
 

@@ -195,14 +195,32 @@ class Experts(Block):
 
 class Rearranged(Block):
     kinds = (
-        lambda x: x.flip(1) * 0.5, lambda x: flow.roll(x, 1, 1), lambda x: x.cumsum(1) / LENGTH, lambda x: x.mean(1, keepdim=True).expand_as(x), lambda x: x.amax(-1, keepdim=True) * x,
-        lambda x: flow.stack([x, x * 2], 0).mean(0), lambda x: flow.cat([x[:, 1:], x[:, :1]], 1), lambda x: flow.where(x > 0, x, x * 0.1), lambda x: x.masked_fill(x < 0, 0.0),
-        lambda x: x.clamp(-1, 1).pow(2), lambda x: flow.einsum("ntc,nsc->nts", x, x).matmul(x) / 9, lambda x: flow.bmm(x, x.transpose(1, 2)).softmax(-1).bmm(x),
-        lambda x: F.pad(x, (1, 0))[..., :-1], lambda x: x.reshape(-1, CHANNELS).view(x.shape), lambda x: x.flatten(1).view(x.shape[0], CHANNELS, LENGTH).transpose(1, 2),
-        lambda x: x.sort(dim=1)[0], lambda x: F.normalize(x, dim=-1), lambda x: x / (1e-3 + x.norm(dim=-1, keepdim=True)), lambda x: x.std(dim=1, keepdim=True) * x,
-        lambda x: x.repeat(1, 1, 2)[..., ::2], lambda x: F.unfold(x.unsqueeze(1), 3, padding=1).mean(1).view(x.shape), lambda x: x * (x.detach().abs().mean() + 1),
-        lambda x: x.index_select(1, flow.tensor([5, 0, 1, 2, 3, 4], **beside(x))), lambda x: x.tril() + x.triu(1) * 0.5, lambda x: x.unsqueeze(2).repeat_interleave(2, 2).sum(2),
-    )  # fmt: skip
+        lambda x: x.flip(1) * 0.5,
+        lambda x: flow.roll(x, 1, 1),
+        lambda x: x.cumsum(1) / LENGTH,
+        lambda x: x.mean(1, keepdim=True).expand_as(x),
+        lambda x: x.amax(-1, keepdim=True) * x,
+        lambda x: flow.stack([x, x * 2], 0).mean(0),
+        lambda x: flow.cat([x[:, 1:], x[:, :1]], 1),
+        lambda x: flow.where(x > 0, x, x * 0.1),
+        lambda x: x.masked_fill(x < 0, 0.0),
+        lambda x: x.clamp(-1, 1).pow(2),
+        lambda x: flow.einsum("ntc,nsc->nts", x, x).matmul(x) / 9,
+        lambda x: flow.bmm(x, x.transpose(1, 2)).softmax(-1).bmm(x),
+        lambda x: F.pad(x, (1, 0))[..., :-1],
+        lambda x: x.reshape(-1, CHANNELS).view(x.shape),
+        lambda x: x.flatten(1).view(x.shape[0], CHANNELS, LENGTH).transpose(1, 2),
+        lambda x: x.sort(dim=1)[0],
+        lambda x: F.normalize(x, dim=-1),
+        lambda x: x / (1e-3 + x.norm(dim=-1, keepdim=True)),
+        lambda x: x.std(dim=1, keepdim=True) * x,
+        lambda x: x.repeat(1, 1, 2)[..., ::2],
+        lambda x: F.unfold(x.unsqueeze(1), 3, padding=1).mean(1).view(x.shape),
+        lambda x: x * (x.detach().abs().mean() + 1),
+        lambda x: x.index_select(1, flow.tensor([5, 0, 1, 2, 3, 4], **beside(x))),
+        lambda x: x.tril() + x.triu(1) * 0.5,
+        lambda x: x.unsqueeze(2).repeat_interleave(2, 2).sum(2),
+    )
 
     def forward(self, x):
         return x + self.kind(x)

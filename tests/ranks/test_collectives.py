@@ -1,4 +1,6 @@
-"""flow.comm and the cases of global tests with several ranks: collectives.py and drawn.py under the launcher, on the CPU."""
+"""flow.comm and the cases of global tests with several ranks: collectives.py and drawn.py under the launcher,
+on the CPU.
+"""
 
 from test_ranks import launch, pytestmark  # noqa: F401
 

@@ -1,7 +1,7 @@
 """The promises of docs/global-failures.md: each row of its tables names the test that keeps it.
 
-The programs are those of tests/fuzz/fuzz_ranks.py, whose ranks are forked from one process. They all run at once, before the
-first test, on 2 ranks.
+The programs are those of tests/fuzz/fuzz_ranks.py, whose ranks are forked from one process. They all run at
+once, before the first test, on 2 ranks.
 """
 
 import functools

@@ -1,4 +1,6 @@
-"""Global tensors of several ranks: program.py, compared.py, grid.py and training.py under the launcher, on the CPU."""
+"""Global tensors of several ranks: program.py, compared.py, grid.py and training.py under the launcher, on
+the CPU.
+"""
 
 import os
 import subprocess
@@ -17,8 +19,19 @@ pytestmark = pytest.mark.skipif(
 
 def launch(ranks, *checks, program="program.py"):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
-    command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", str(ranks), "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0",
-               os.path.join(FOLDER, program), *checks]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "oneflow.distributed.launch",
+        "--nproc_per_node",
+        str(ranks),
+        "--rdzv_backend",
+        "c10d",
+        "--rdzv_endpoint",
+        "localhost:0",
+        os.path.join(FOLDER, program),
+        *checks,
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=seconds(150), env={**env, "OMP_NUM_THREADS": "1"}
     )

@@ -1,4 +1,6 @@
-"""Random training programs on several ranks, eager and in a graph, against one rank: python -m oneflow.distributed.launch --nproc_per_node 2 training.py 0:20 [BACKEND]
+"""Random training programs on several ranks, eager and in a graph, against one rank.
+
+    python -m oneflow.distributed.launch --nproc_per_node 2 training.py 0:20 [BACKEND]
 
 A seed determines a model (stages.py), an optimizer and training options. Losses and weights of three steps
 must agree. Graphs on several ranks run on aten or on BACKEND.
@@ -20,10 +22,18 @@ ALL = flow.placement.all("cpu")
 STEPS, BACKEND = 3, (sys.argv[2:] or ["aten"])[0]
 
 OPTIMIZERS = (
-    lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9), lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), lambda p: flow.optim.Adam(p, lr=0.01),
-    lambda p: flow.optim.Adam(p, lr=0.01, amsgrad=True), lambda p: flow.optim.AdamW(p, lr=0.01, weight_decay=0.1), lambda p: flow.optim.AdamW(p, lr=0.01), lambda p: flow.optim.LAMB(p, lr=0.01, weight_decay=0.1),
-    lambda p: flow.optim.Adagrad(p, lr=0.01), lambda p: flow.optim.RMSprop(p, lr=0.01), lambda p: flow.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5), lambda p: flow.optim.Adadelta(p, lr=0.5),
-)  # fmt: skip
+    lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9),
+    lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    lambda p: flow.optim.Adam(p, lr=0.01),
+    lambda p: flow.optim.Adam(p, lr=0.01, amsgrad=True),
+    lambda p: flow.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    lambda p: flow.optim.AdamW(p, lr=0.01),
+    lambda p: flow.optim.LAMB(p, lr=0.01, weight_decay=0.1),
+    lambda p: flow.optim.Adagrad(p, lr=0.01),
+    lambda p: flow.optim.RMSprop(p, lr=0.01),
+    lambda p: flow.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5),
+    lambda p: flow.optim.Adadelta(p, lr=0.5),
+)
 SCHEDULES = (
     lambda o: flow.optim.lr_scheduler.StepLR(o, 2, 0.5),
     lambda o: flow.optim.lr_scheduler.CosineAnnealingLR(o, 5),
@@ -75,7 +85,11 @@ class Trainer:
                 g.update(clip_grad_max_norm=0.1, clip_grad_norm_type=self.norm)
         self.optimizer = self.make(groups)
         self.lr = self.schedule and self.schedule(self.optimizer)
-        self.grad_scaler = {None: lambda: None, "static": lambda: flow.amp.StaticGradScaler(64.0), "dynamic": lambda: flow.amp.GradScaler(init_scale=1024.0, growth_interval=2)}[self.scaler]()  # fmt: skip
+        self.grad_scaler = {
+            None: lambda: None,
+            "static": lambda: flow.amp.StaticGradScaler(64.0),
+            "dynamic": lambda: flow.amp.GradScaler(init_scale=1024.0, growth_interval=2),
+        }[self.scaler]()
         self.graph = Step(self) if self.in_graph else None
 
     def batch(self, step):

@@ -1,8 +1,10 @@
-"""Compare the results that the capture records with those of torch's kernels, for the samples of torch's op_db.
+"""Compare the results that the capture records with those of torch's kernels, for the samples of torch's
+op_db.
 
-Run it by `make check-fake`. Each operator that a sample calls, forward and backward, is compared: shape, dtype,
-and strides of dimensions above 1. The inputs are contiguous, transposed, channels last and expanded. The
-script lists the differences that the table in program/operators.py does not mend, and fails if there are any.
+Run it by `make check-fake`. Each operator that a sample calls, forward and backward, is compared: shape,
+dtype, and strides of dimensions above 1. The inputs are contiguous, transposed, channels last and expanded.
+The script lists the differences that the table in program/operators.py does not mend, and fails if there are
+any.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @dataclass
 class Comparison(TorchDispatchMode):
-    """A mode that runs each operator on real and on fake tensors. `differences`: operator -> the first one."""
+    """A mode that runs each operator on real and on fake tensors. `differences`: operator -> the
+    first one.
+    """
 
     differences: dict[str, str] = field(default_factory=dict)
     compared: int = 0

@@ -1,4 +1,6 @@
-"""Write oneflow_compat/_tables/aliases.py from the recorded OneFlow API: python make_aliases.py oneflow_api.json
+"""Write oneflow_compat/_tables/aliases.py from the recorded OneFlow API.
+
+    python tests/tools/make_aliases.py oneflow_api.json
 
 A row is a name that both libraries have, whose parameters agree (or differ in nothing a caller sees),
 and that no other table binds. Run again when the API list or the other tables change.

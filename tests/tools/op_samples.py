@@ -16,8 +16,13 @@ torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = 
 samples_of_torch.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 LEFT_OUT = {
-    "the result is not initialized": "empty empty_like empty_strided empty_permuted new_empty new_empty_strided",
-    "compiles a CUDA kernel": "jiterator_unary jiterator_binary jiterator_binary_return_by_ref jiterator_2inputs_2outputs jiterator_4inputs_with_extra_args",
+    "the result is not initialized": (
+        "empty empty_like empty_strided empty_permuted new_empty new_empty_strided"
+    ),
+    "compiles a CUDA kernel": (
+        "jiterator_unary jiterator_binary jiterator_binary_return_by_ref jiterator_2inputs_2outputs"
+        " jiterator_4inputs_with_extra_args"
+    ),
 }
 
 

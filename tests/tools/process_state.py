@@ -1,4 +1,6 @@
-"""Process-wide state that a test must leave as it was: settings of torch and Python, patched functions, open modes."""
+"""Process-wide state that a test must leave as it was: settings of torch and Python, patched functions, open
+modes.
+"""
 
 import builtins
 import gc
@@ -69,12 +71,15 @@ def restore_environment(earlier: dict[str, str]) -> None:
     os.environ.update(earlier)
 
 
-# torch replaces the first three when it loads its compiler; the mock of torch keeps the last for files imported under it.
+# torch replaces the first three when it loads its compiler; the mock of torch keeps the last for files
+# imported under it.
 REPLACED_ON_PURPOSE = {"torch.manual_seed", "Module.__init__", "Module.__setstate__", "builtins.__import__"}
 
 
 def attributes(owner: object) -> Setting:
-    """The functions and properties of a module or class. New names are no change: torch adds some when it loads a part."""
+    """The functions and properties of a module or class. New names are no change: torch adds some when it
+    loads a part.
+    """
     return Setting(
         f"functions of {owner.__name__}", lambda: Attributes(owner), lambda earlier: earlier.restore()
     )
@@ -109,7 +114,9 @@ class Attributes:
 
 
 def search_path() -> list[str]:
-    """The folders of sys.path without those of installed packages: setuptools adds its own when it is imported."""
+    """The folders of sys.path without those of installed packages: setuptools adds its own when it is
+    imported.
+    """
     return [folder for folder in sys.path if "-packages" not in folder]
 
 
@@ -118,7 +125,9 @@ def restore_search_path(earlier: list[str]) -> None:
 
 
 def override_of(entry: object) -> object:
-    """The value that was set for an option. torch 2.13 keeps it in a context variable, and torch 2.11 as it is."""
+    """The value that was set for an option. torch 2.13 keeps it in a context variable, and torch 2.11 as it
+    is.
+    """
     override = entry.user_override
     return override.get() if isinstance(override, ContextVar) else override
 
@@ -230,7 +239,11 @@ HOOKS = {
 SETTINGS = [
     Setting("dialect", flow.get_dialect, flow.set_dialect),
     Setting("a capture runs", _active.capturing, lambda earlier: setattr(_active.STATE, "recorder", None)),
-    Setting("guards of the lazy mode", _lazy_mode._lazy.copy, lambda e: _lazy_mode._lazy.__setitem__(slice(None), e)),
+    Setting(
+        "guards of the lazy mode",
+        _lazy_mode._lazy.copy,
+        lambda e: _lazy_mode._lazy.__setitem__(slice(None), e),
+    ),
     Setting(
         "dispatch modes",
         _python_dispatch._len_torch_dispatch_stack,
@@ -263,8 +276,11 @@ SETTINGS = [
         torch.set_float32_matmul_precision,
     ),
     flags(torch.backends.cudnn, "enabled", "benchmark", "deterministic", "allow_tf32"),
-    Setting("process group", lambda: torch.distributed.is_available() and torch.distributed.is_initialized(),
-            lambda earlier: torch.distributed.destroy_process_group()),
+    Setting(
+        "process group",
+        lambda: torch.distributed.is_available() and torch.distributed.is_initialized(),
+        lambda earlier: torch.distributed.destroy_process_group(),
+    ),
     *(dictionary(name, hooks) for name, hooks in HOOKS.items()),
     configuration("torch._dynamo.config"),
     configuration("torch._inductor.config"),
@@ -278,11 +294,16 @@ SETTINGS = [
     Setting("environment", environment, restore_environment),
     Setting("garbage collection", gc.isenabled, lambda earlier: gc.enable() if earlier else gc.disable()),
     Setting("numpy errors", numpy.geterr, lambda earlier: numpy.seterr(**earlier)),
-    Setting("timer", lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0,
-            lambda earlier: signal.setitimer(signal.ITIMER_REAL, 0)),
-    Setting("signal handlers", lambda: {number: signal.getsignal(number) for number in SIGNALS}, set_handlers),
+    Setting(
+        "timer",
+        lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0,
+        lambda earlier: signal.setitimer(signal.ITIMER_REAL, 0),
+    ),
+    Setting(
+        "signal handlers", lambda: {number: signal.getsignal(number) for number in SIGNALS}, set_handlers
+    ),
     Setting("threads of Python", unnamed_threads, lambda earlier: None),
-]  # fmt: skip
+]
 
 
 def read_state() -> list[object]:

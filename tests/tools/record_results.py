@@ -3,9 +3,9 @@
     pytest ... --junitxml=results.xml
     python tests/tools/record_results.py results.xml --scope "the whole suite"
 
-The interpreter that runs this script is the one that ran the tests. The records are `tests/results.json`. From
-them come `CHECKED` in `oneflow_compat/_upstream/versions.py` and the table in `docs/compatibility.md`; without
-results.xml, only these two are written anew. A scope with a failed test does not count as checked.
+The interpreter that runs this script is the one that ran the tests. The records are `tests/results.json`.
+From them come `CHECKED` in `oneflow_compat/_upstream/versions.py` and the table in `docs/compatibility.md`;
+without results.xml, only these two are written anew. A scope with a failed test does not count as checked.
 """
 
 import argparse

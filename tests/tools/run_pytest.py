@@ -1,4 +1,6 @@
-"""pytest in a process of its own, with AutoTest's plugin and without the settings of the process that runs it."""
+"""pytest in a process of its own, with AutoTest's plugin and without the settings of the process that runs
+it.
+"""
 
 import os
 import subprocess

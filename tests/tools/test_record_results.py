@@ -1,4 +1,6 @@
-"""tests/tools/record_results.py: a record is what pytest counted, and the package and its page follow the records."""
+"""tests/tools/record_results.py: a record is what pytest counted, and the package and its page follow the
+records.
+"""
 
 import json
 
@@ -6,9 +8,14 @@ import record_results
 from record_results import PAGE, RECORDS, VERSIONS, counts, page_text, versions_text, with_record
 
 RECORD = {
-    "torch": "2.20.0", "python": "3.14", "scope": "tests/core", "passed": 3, "failed": 0, "skipped": 1,
+    "torch": "2.20.0",
+    "python": "3.14",
+    "scope": "tests/core",
+    "passed": 3,
+    "failed": 0,
+    "skipped": 1,
     "date": "2026-11-28",
-}  # fmt: skip
+}
 
 
 def test_counts_are_those_of_pytest(tmp_path):

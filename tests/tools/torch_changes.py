@@ -3,10 +3,10 @@
     python tests/tools/torch_changes.py OLD NEW     two interpreters, each with a torch
     make torch-changes OLD=... NEW=...
 
-The observer treats a function by whether it is written in Python or in C: it runs Python as instrumented code,
-and guards what a C function reads. So each public function of torch, each method of its classes, and each name
-of the ledger (`_upstream/hooks.py`) is described by its kind, its signature and its home. ATen operators are
-described by their schemas.
+The observer treats a function by whether it is written in Python or in C: it runs Python as instrumented
+code, and guards what a C function reads. So each public function of torch, each method of its classes, and
+each name of the ledger (`_upstream/hooks.py`) is described by its kind, its signature and its home. ATen
+operators are described by their schemas.
 """
 
 import argparse
@@ -26,8 +26,8 @@ LEDGER = Path(__file__).resolve().parents[2] / "oneflow_compat" / "_upstream" / 
 MODULES = """
     torch torch.amp torch.autograd torch.autograd.forward_ad torch.autograd.function torch.autograd.functional
     torch.autograd.grad_mode torch.autograd.graph torch.backends.cuda torch.backends.cudnn torch.backends.mha
-    torch.backends.mkldnn torch.cuda torch.cuda.amp torch.fft torch.func torch.linalg torch.masked torch.nested
-    torch.nn torch.nn.functional torch.nn.init torch.nn.modules.module torch.nn.parameter
+    torch.backends.mkldnn torch.cuda torch.cuda.amp torch.fft torch.func torch.linalg torch.masked
+    torch.nested torch.nn torch.nn.functional torch.nn.init torch.nn.modules.module torch.nn.parameter
     torch.nn.utils torch.nn.utils.parametrizations torch.nn.utils.parametrize torch.nn.utils.rnn torch.optim
     torch.optim.lr_scheduler torch.optim.optimizer torch.optim.swa_utils torch.overrides torch.random
     torch.serialization torch.signal.windows torch.sparse torch.special torch.utils.checkpoint

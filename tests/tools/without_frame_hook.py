@@ -12,7 +12,8 @@ import warnings
 import pytest
 
 _ABOUT_PROGRAMS = re.compile(
-    r"programs|explain|'named'|DID NOT (WARN|RAISE)|_last|python_guards|needs a program|Regex pattern|does not follow"
+    r"programs|explain|'named'|DID NOT (WARN|RAISE)|_last|python_guards|needs a program|Regex"
+    r" pattern|does not follow"
     r"|without_frame_hook|warnings emitted"
 )
 

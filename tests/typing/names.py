@@ -1,4 +1,6 @@
-"""The names of OneFlow that real programs use most: test_types.py asks a type checker what it knows of each."""
+"""The names of OneFlow that real programs use most: test_types.py asks a type checker what it knows
+of each.
+"""
 
 # ruff: noqa: F821
 import oneflow

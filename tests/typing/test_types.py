@@ -1,7 +1,7 @@
 """Editors and type checkers know the public names.
 
-test_stubs_* compare the committed stubs with what tests/tools/make_stubs.py writes. test_pyright_* run Pyright, which
-fetches its own program on the first run: `make typecheck`.
+test_stubs_* compare the committed stubs with what tests/tools/make_stubs.py writes. test_pyright_* run
+Pyright, which fetches its own program on the first run: `make typecheck`.
 """
 
 import ast
@@ -22,8 +22,8 @@ sys.path.insert(0, str(ROOT / "tests" / "docs"))
 
 from markdown_blocks import python_blocks
 
-# A stub cannot add methods to torch's Module, so `model.to_global(...)` and `model = graph.model.to(...)` are errors to Pyright.
-# python-state.md assigns a tensor to an attribute that held a float.
+# A stub cannot add methods to torch's Module, so `model.to_global(...)` and `model = graph.model.to(...)` are
+# errors to Pyright. python-state.md assigns a tensor to an attribute that held a float.
 PAGES_WITH_TYPE_ERRORS = {
     "global.md",
     "distributed.md",
@@ -90,7 +90,8 @@ def pyright(tmp_path_factory):
 def test_pyright_accepts_the_examples(pyright):
     report = pyright(ROOT / "docs" / "examples")
     assert report["summary"]["filesAnalyzed"] > 5
-    # Job functions annotate their arguments with calls, Numpy.Placeholder((2, 3)), which no type checker accepts.
+    # Job functions annotate their arguments with calls, Numpy.Placeholder((2, 3)), which no type checker
+    # accepts.
     errors = [
         f"{d['file']}: {d['message']}"
         for d in report["generalDiagnostics"]

@@ -259,7 +259,10 @@ def test_terminated_run_ends_the_processes_of_the_tests(tmp_path):
     """`timeout make upstream` leaves no process behind."""
     write_suite(
         tmp_path,
-        "import os, pathlib, time\ndef test():\n    pathlib.Path('pid').write_text(str(os.getpid()))\n    time.sleep(600)\n",
+        (
+            "import os, pathlib, time\ndef test():\n"
+            "    pathlib.Path('pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
+        ),
     )
     script = f"""
 import sys

@@ -28,8 +28,8 @@ STOP = threading.Event()  # ends all runs, because the user interrupted them
 class Outcome:
     """What a test did: a result of pytest, "timeout" or "crashed", and the class of the error with its bases.
 
-    A test of torch's tables that passes has a digest of what its calls gave in `error`, and the texts in `details`. `note` says how a compiled
-    step ran.
+    A test of torch's tables that passes has a digest of what its calls gave in `error`, and the texts in
+    `details`. `note` says how a compiled step ran.
     """
 
     result: str
@@ -39,7 +39,9 @@ class Outcome:
     note: str = field(default="", compare=False)
 
     def agrees_with(self, torch: Outcome) -> bool:
-        """Whether the outcome is plain torch's. A subclass of torch's error agrees, because callers catch it."""
+        """Whether the outcome is plain torch's. A subclass of torch's error agrees, because callers
+        catch it.
+        """
         return self == torch or self.result == torch.result and torch.error in self.bases
 
     def __str__(self) -> str:

@@ -1,4 +1,6 @@
-"""The records of `make upstream`: a JSON file with all differing tests, and the table of docs/compatibility.md."""
+"""The records of `make upstream`: a JSON file with all differing tests, and the table of
+docs/compatibility.md.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ _TOTALS = re.compile(
 )
 OF_PYTORCH = {"torch-2.13", "torch-2023-04", "torch-wheel"}
 COLUMNS = (
-    "| tests of | file | torch | sample | run | fail with plain torch | equal | differ, with a reason | date |",
+    (
+        "| tests of | file | torch | sample | run | fail with plain torch | equal | differ, with a"
+        " reason | date |"
+    ),
     "|---|---|---|---|---|---|---|---|---|",
 )
 
@@ -64,7 +69,9 @@ def record_of(verdict: Verdict, suite: Suite, unit: Unit, sources: Path) -> Reco
 
 
 def with_records(records: list[Record], newer: list[Record]) -> list[Record]:
-    """Return the records with newer ones, which replace those of the same unit, in the order of the suites."""
+    """Return the records with newer ones, which replace those of the same unit, in the order of the
+    suites.
+    """
     keys = [(suite.name, unit.path) for suite in SUITES for unit in suite.units]
     merged = {(record["suite"], record["unit"]): record for record in [*records, *newer]}
     return [merged[key] for key in keys if key in merged]

@@ -1,19 +1,19 @@
 """Run other projects' test suites under the drop-in import, and compare each test with plain torch.
 
-    python tests/upstream/upstream_run.py SOURCES                          all suites whose checkouts are in SOURCES
-    python tests/upstream/upstream_run.py SOURCES --suite torch-2.13       one suite
+    python tests/upstream/upstream_run.py SOURCES                     all suites whose checkouts are in SOURCES
+    python tests/upstream/upstream_run.py SOURCES --suite torch-2.13  one suite
     python tests/upstream/upstream_run.py SOURCES --suite torch-2.13 --file test_nn_xpu.py
-    python tests/upstream/upstream_run.py --seconds 600 --seed 1           tests of the tables in torch's wheel
+    python tests/upstream/upstream_run.py --seconds 600 --seed 1      tests of the tables in torch's wheel
 
-Each unit (a file or folder of tests) runs with plain torch and under `oneflow.mock_torch`. Tests that differ run
-once more on both sides; a test that then agrees counts as unstable. Exit status 1 if a test differs without a
-reason in `tests/upstream/SUITE.toml`, or if a test with a reason does not differ.
+Each unit (a file or folder of tests) runs with plain torch and under `oneflow.mock_torch`. Tests that differ
+run once more on both sides; a test that then agrees counts as unstable. Exit status 1 if a test differs
+without a reason in `tests/upstream/SUITE.toml`, or if a test with a reason does not differ.
 
-Journals in `build/upstream` hold what ran, so an interrupted run continues. They are dropped if the tests, torch
-or this package changed; `--reuse` keeps those of an older state of this package. A run of all tests of a unit is
-recorded in `tests/upstream/results.json` and in `docs/compatibility.md`; `--sample` and `--seconds` try a part,
-which `--record` records. The suites that need no checkout run if SOURCES is not given.
-"""
+Journals in `build/upstream` hold what ran, so an interrupted run continues. They are dropped if the tests,
+torch or this package changed; `--reuse` keeps those of an older state of this package. A run of all tests of
+a unit is recorded in `tests/upstream/results.json` and in `docs/compatibility.md`; `--sample` and `--seconds`
+try a part, which `--record` records. The suites that need no checkout run if SOURCES is not given.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ PACKAGE = ROOT / "oneflow_compat"
 class Settings:
     """The folders of a run, and whether journals of an older state of this package count.
 
-    `seconds` limits the time of one unit of share 1 on one side, or is 0. The order of tests depends on `seed`.
+    `seconds` limits the time of one unit of share 1 on one side, or is 0. The order of tests depends on
+    `seed`.
     """
 
     sources: Path
@@ -73,7 +74,9 @@ def digest_of_files(files: list[Path]) -> str:
 
 
 def prepare(run: Run, settings: Settings, package: str) -> Run:
-    """Drop the journal of a run if it belongs to other tests, another torch or another state of this package."""
+    """Drop the journal of a run if it belongs to other tests, another torch or another state of this
+    package.
+    """
     path = run.root / run.unit.path
     tests = digest_of_files([*path.rglob("*.py")] if path.is_dir() else [path])
     key = [
@@ -113,7 +116,9 @@ def verdict_of(suite: Suite, unit: Unit, settings: Settings) -> Verdict:
     def both(
         only: tuple[str, ...] | None = None, suffix: str = "", budget: float = 0
     ) -> tuple[dict[str, upstream_process.Outcome], ...]:
-        """Run both sides. With a time limit, the second side runs the tests that the first one had time for."""
+        """Run both sides. With a time limit, the second side runs the tests that the first one had
+        time for.
+        """
         if not suite.baseline:
             here = outcomes("oneflow", only, suffix, budget)
             return expected_without_baseline(here), here
@@ -162,7 +167,8 @@ def _show_verdict(verdict: Verdict) -> None:
     """Print the verdict on a unit: one line, then the tests that need attention."""
     clear = "\r\033[K" if sys.stdout.isatty() else ""
     print(
-        f"{clear}{verdict.suite} {verdict.unit}: {verdict.tests} tests, {verdict.failed_with_torch} fail with torch,"
+        f"{clear}{verdict.suite} {verdict.unit}: {verdict.tests} tests, {verdict.failed_with_torch}"
+        f" fail with torch,"
         f" {len(verdict.explained)} differ with a reason, {len(verdict.unexplained)} without,"
         f" {len(verdict.unstable)} unstable, {len(verdict.stale)} stale reasons",
         flush=True,

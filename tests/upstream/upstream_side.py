@@ -2,9 +2,9 @@
 
     UPSTREAM=settings.json python -m pytest -p upstream_side FILE
 
-The side "oneflow" turns the drop-in import on before any file of the suite is imported, except for OneFlow's own
-tests. The side "torch" never imports oneflow. The journal has one JSON line when a test starts and one when it ends, so a test that ends the
-process is known, and the next process continues after it.
+The side "oneflow" turns the drop-in import on before any file of the suite is imported, except for OneFlow's
+own tests. The side "torch" never imports oneflow. The journal has one JSON line when a test starts and one
+when it ends, so a test that ends the process is known, and the next process continues after it.
 """
 
 import hashlib

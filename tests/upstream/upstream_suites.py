@@ -20,11 +20,11 @@ class Unit:
 class Suite:
     """The tests of one project at one version.
 
-    `folder` is the checkout in SOURCES, `root` the folder in it where pytest runs. `device` replaces the device
-    that the files of torch's own tests name, `adapter` the table of helper names that they need. `packages` are
-    modules that the tests import and that this project's requirements lack. `baseline` is False for tests that
-    plain torch cannot run; each of them should pass. `is_ours` is True for tests beside this file, which need no
-    checkout.
+    `folder` is the checkout in SOURCES, `root` the folder in it where pytest runs. `device` replaces the
+    device that the files of torch's own tests name, `adapter` the table of helper names that they need.
+    `packages` are modules that the tests import and that this project's requirements lack. `baseline` is
+    False for tests that plain torch cannot run; each of them should pass. `is_ours` is True for tests beside
+    this file, which need no checkout.
     """
 
     name: str
@@ -48,9 +48,11 @@ def units(paths: str, sample: float = 1.0) -> tuple[Unit, ...]:
 
 
 _TORCH_2023 = units(
-    "test_autograd.py test_optim.py test_indexing.py test_view_ops.py test_type_promotion.py test_serialization.py"
+    "test_autograd.py test_optim.py test_indexing.py test_view_ops.py test_type_promotion.py"
+    " test_serialization.py"
     " distributions/test_transforms.py distributions/test_constraints.py test_stateless.py test_subclass.py"
-    " test_numpy_interop.py test_shape_ops.py test_sort_and_select.py test_scatter_gather_ops.py test_overrides.py"
+    " test_numpy_interop.py test_shape_ops.py test_sort_and_select.py test_scatter_gather_ops.py"
+    " test_overrides.py"
     " test_complex.py test_dlpack.py test_pruning_op.py test_namedtensor.py test_pytree.py"
 ) + (
     Unit("test_modules.py", 0.2),

@@ -21,7 +21,8 @@ else:
     import tomli as tomllib  # pytest installs it on Python 3.10
 
 Outcomes = Mapping[str, "Outcome"]
-# A reason names a row of docs/differences.md, a version of torch, a defect of this package, or what a machine lacks.
+# A reason names a row of docs/differences.md, a version of torch, a defect of this package, or what a machine
+# lacks.
 REASON = re.compile(r"(difference `(?P<row>[\w-]+)`|torch \d+\.\d+|defect|environment): \S")
 
 
@@ -29,7 +30,8 @@ REASON = re.compile(r"(difference `(?P<row>[\w-]+)`|torch \d+\.\d+|defect|enviro
 class Verdict:
     """What the comparison of one unit found. Texts of `unexplained` have both outcomes.
 
-    `is_reused` is True if the tests ran with an older state of this package. `notes` counts how the equal ones ran.
+    `is_reused` is True if the tests ran with an older state of this package. `notes` counts how the equal
+    ones ran.
     """
 
     suite: str
@@ -57,7 +59,9 @@ def read_reasons(folder: Path, suite: str) -> dict[str, str]:
 
 
 def differing(torch: Outcomes, here: Outcomes) -> tuple[str, ...]:
-    """Return the tests whose outcomes differ: another result, another class of error, or only one side has it."""
+    """Return the tests whose outcomes differ: another result, another class of error, or only one side has
+    it.
+    """
     common = {test for test in torch if test in here and here[test].agrees_with(torch[test])}
     return tuple(sorted({*torch, *here} - common))
 
@@ -95,8 +99,8 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a unit. `differ_again` are the tests that differ when they are repeated, too.
 
-    A reason is stale if its test runs and does not differ, or if the full unit runs without this test. A run with
-    a time limit is not complete.
+    A reason is stale if its test runs and does not differ, or if the full unit runs without this test. A run
+    with a time limit is not complete.
     """
     first = differing(torch, here)
     of_unit = {test: reason for test, reason in reasons.items() if belongs_to(test, unit)}

@@ -28,8 +28,9 @@ _LAYOUTS = {
 }
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
 _MOST_DIMENSIONS = 64
-_ATTRIBUTE_VALUES = 1000  # of one attribute of a tensor
-_OWN_ATTRIBUTES = ("_is_param", "full_tensor")  # by which this package tells kinds of tensors apart
+_ATTRIBUTE_VALUES = 1000  # values of one attribute of a tensor
+# attributes by which this package tells kinds of tensors apart
+_OWN_ATTRIBUTES = ("_is_param", "full_tensor")
 
 
 # --------------------------------------------------------------------------- checks

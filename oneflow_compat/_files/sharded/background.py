@@ -15,7 +15,7 @@ from .shard_files import Part
 from .tensors import blocks, is_plain_memory
 
 _ALIGNMENT = 64  # bytes
-_THREADS = 8  # that copy; more do not copy faster
+_THREADS = 8  # threads that copy; more do not copy faster
 
 
 class PendingSave:

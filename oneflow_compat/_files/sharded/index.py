@@ -34,7 +34,7 @@ from .trees import encode_placement
 INDEX = "checkpoint.json"
 FORMAT, VERSION = "oneflow-sharded", 1
 LIMIT = 100_000_000  # bytes, as for the header of a safetensors file
-_LISTS = 1000  # that any index may have
+_LISTS = 1000  # lists that any index may have
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ class Source(Protocol):
 
     tensors: Mapping[str, TensorEntry]
     tree: Any
-    ranks: int  # that saved it
+    ranks: int  # the number of ranks that saved the file
     size: int  # bytes of its index
-    digest: int  # of its index
+    digest: int  # digest of the index
 
     def check(self, share: int, shares: int, check_crc: bool) -> None:
         """Check every `shares`-th file: that it has the values that the index names, and their checksums."""
@@ -90,7 +90,7 @@ class _Loader:
         self._filled: set[int] = set()
         self._plain: dict[str, torch.Tensor] = {}  # full ordinary tensors that were read
         self._global: dict[str, torch.Tensor] = {}
-        self._spreads: dict[str, Spread] = {}  # of tensors that become global
+        self._spreads: dict[str, Spread] = {}  # placements of the tensors that become global
         if request.is_collective:
             self._spreads = _spreads(source, request.placement, request.into is not None)
 

@@ -27,9 +27,9 @@ class Described:
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
-    placement: Placement | None = None  # of a global tensor
+    placement: Placement | None = None  # set for a global tensor
     nd_sbp: tuple[Sbp, ...] = ()
-    digest: tuple[int, int] | None = None  # of the values of a local tensor, if there are several ranks
+    digest: tuple[int, int] | None = None  # hash of the values of a local tensor, if there are several ranks
     base: int | None = None  # the tensor that this one views
     offset: int = 0
     strides: tuple[int, ...] = ()

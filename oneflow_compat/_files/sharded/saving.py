@@ -22,7 +22,7 @@ from .shard_files import Part
 from .tensors import local_values
 
 _OWN_FILE = re.compile(r"rank-\d+-of-\d+-[0-9a-f]{8}\.safetensors")
-_OTHERS = ("pickled_data", "program.json", ".metadata")  # what folders of other layouts contain
+_OTHERS = ("pickled_data", "program.json", ".metadata")  # files of folders in other layouts
 
 
 def save(obj: object, folder: str, asynchronous: bool) -> background.PendingSave | None:
@@ -46,7 +46,7 @@ class _Target:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.token = secrets.token_hex(4)  # in the names of the files; that of rank 0 is used
+        self.token = secrets.token_hex(4)  # part of the file names; every rank uses the token of rank 0
         self._is_new = False
         self._unlock: Callable[[], None] | None = None
 

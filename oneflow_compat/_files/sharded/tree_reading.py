@@ -35,7 +35,8 @@ class Decoder:
     ) -> None:
         self._tensor_of, self._rank, self._ranks, self._targets = tensor_of, rank, ranks, targets
         self._budget = Budget(size)
-        self._leaves: dict[Any, torch.Tensor] = {}  # so that tied parameters are one object
+        # one leaf for each stored tensor, so that tied parameters are one object
+        self._leaves: dict[Any, torch.Tensor] = {}
         self.warned = False
         self._differs = 0  # depth of values that differ between the ranks
 

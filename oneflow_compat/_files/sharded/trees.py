@@ -22,7 +22,7 @@ from ... import sbp as sbps
 from ..._global.placement import placement as Placement
 
 DEPTH = 100  # levels of containers
-_BITS = 10_000  # of an integer; Python parses at most 4300 digits
+_BITS = 10_000  # the largest integer; Python parses at most 4300 digits
 Path = tuple[Any, ...]
 # The names of containers in a tree
 MAPPINGS: dict[str, type] = {

@@ -104,7 +104,7 @@ VALUE_ERRORS = (
     "must be non-negative",
     "probability tensor contains",
 )
-# Of uneven shards, DTensor finds the shape of one rank's only.
+# DTensor infers the shape of an uneven shard from one rank only.
 VIEWS = {aten.view.default, aten._unsafe_view.default}
 # DTensor's kernels overlook these flags of a tensor's memory, so the values are computed.
 MEMORY_FLAGS = {aten._conj.default: aten.conj_physical.default, aten._neg_view.default: aten.neg.default}

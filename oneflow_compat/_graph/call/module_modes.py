@@ -33,7 +33,7 @@ class ModeNotice:
         scripts = [(module, training) for module, training in modes if _is_script_that_reads_it(module)]
         self._modules = [module for module, _ in (*readers, *scripts)]
         self._attributes = [module.__dict__ for module, _ in readers]
-        self._scripts = [module for module, _ in scripts]  # their attributes lie in C++
+        self._scripts = [module for module, _ in scripts]  # attributes of script modules lie in C++
         self._modes = [training for _, training in (*readers, *scripts)]
         self._checker = checker_of(
             Guard(sources.ITEM, attributes, "training", mode, None, None)

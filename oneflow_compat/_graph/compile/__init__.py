@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from ..program.program import CompiledFunction, Program
 
 
+# The modules that other packages import.
+SEAM = (
+    "copies",
+    "inductor.compiler",
+    "inductor.regions",
+    "notices",
+    "program_cache",
+    "program_cache.store",
+    "proof.records",
+)
+
 # held by captures, which patch torch, and by compilations: inductor compiles one region at a time
 compiling = threading.RLock()
 

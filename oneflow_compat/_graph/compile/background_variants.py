@@ -32,7 +32,8 @@ class BackgroundVariants:
         compilation failed.
         """
         self.plan, self.is_worth, self.warn = plan, is_worth, warn
-        self.seconds = 0.0  # that calls without a variant took since the last compilation
+        # seconds that calls without a compiled variant have taken since the last compilation
+        self.seconds = 0.0
         self.compilation: Compilation | None = None
         self.has_failed = plan.request is None or not background.is_available()
         self._turn = threading.Lock()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 OUT_OF_BOUNDS = "index out of bounds"  # the first words of inductor's message
-_OF_LINALG = "Exception raised from _linalg_check_errors"  # after the message of eager mode
+_OF_LINALG = "Exception raised from _linalg_check_errors"  # end of a message, after the text of eager mode
 
 
 def _is_never_profiled() -> bool:

@@ -11,7 +11,7 @@ import torch
 from ..program.operators import facts_of
 from ..program.tensor_info import TensorInfo
 
-# of an operator with several results a tuple; None for a result that nobody uses
+# The result of an operator; a tuple if it has several; None if nothing uses the result.
 KnownResult: TypeAlias = "TensorInfo | tuple[KnownResult, ...] | None"
 KnownOperator = tuple[torch._ops.OpOverload, KnownResult]
 

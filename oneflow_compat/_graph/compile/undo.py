@@ -74,7 +74,7 @@ _SURE = frozenset(
     "copy_ fill_ zero_ masked_fill_ _local_scalar_dense _to_copy cat stack clone ones_like zeros_like"
     " full_like empty_like new_zeros new_ones new_full new_empty full zeros ones empty scalar_tensor".split()
 )
-# they are sure as well, but a commit may only contain them if it is an update, because they take long
+# These operators are sure as well. They take long, so only the commit of an update may contain them.
 _SURE_IN_UPDATES = frozenset(
     "mm bmm addmm mv addmv baddbmm dot sum mean amax amin norm linalg_vector_norm any all max min"
     " _amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_".split()
@@ -96,7 +96,7 @@ def with_undo(program: Program) -> Program:
     start = _start_of_commit(calls)
     early, generators = _first_writes(calls[:start]), _generators(program, calls)
     if not early and not generators and len(_written_state(calls[start:])) < 2:
-        return program.with_(graph=graph)  # it writes nothing, or with one operator
+        return program.with_(graph=graph)  # a program that writes nothing, or with one operator
     if start < len(calls):
         _mark_commit(calls[start:])
     with graph.inserting_before(calls[0]):

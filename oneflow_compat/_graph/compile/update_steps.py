@@ -25,7 +25,7 @@ _BINARY = ("add", "mul", "div", "maximum", "minimum", "lerp")
 _TERNARY = ("addcmul", "addcdiv")
 STEPS = (*_UNARY, *_BINARY, *_TERNARY)  # enum Block of csrc/cpu/kernels.h
 _WITH_NUMBER = ("add", "mul", "div")  # steps that also accept a scalar as the second operand
-_SCALED = ("add", "addcmul", "addcdiv")  # by `alpha` or `value`
+_SCALED = ("add", "addcmul", "addcdiv")  # operators scaled by `alpha` or `value`
 
 
 Scalar = Node | float | None  # a number, or the node of a number

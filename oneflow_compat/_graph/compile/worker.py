@@ -55,7 +55,7 @@ def _prove(
     function: Any = program_cache.load(request)
     inputs = read_inputs(document["inputs"], document["layouts"])
     reads_gradient_mode = any(is_layer(n.target) for n in region.graph.nodes)
-    guard = torch._C._AutoDispatchBelowAutograd()  # as call_wrapper.runner
+    guard = torch._C._AutoDispatchBelowAutograd()  # the same guard as in call_wrapper.runner
     with torch.set_grad_enabled(reads_gradient_mode):
         subject = subject_of(name, region, Config(backend_options=options))
         _, proof = proof_of_call(function, subject, inputs)

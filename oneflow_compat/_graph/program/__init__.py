@@ -2,3 +2,34 @@
 
 Imports torch only.
 """
+
+# The modules that other packages import.
+SEAM = (
+    "captured",
+    "checks",
+    "codegen",
+    "guards.argument_facts",
+    "guards.dimension_guards",
+    "guards.scalar_guards",
+    "html_report",
+    "live_numbers",
+    "locations",
+    "nested_state",
+    "node_editing",
+    "object_layouts",
+    "object_trees",
+    "operators",
+    "passes",
+    "passes.cleanup",
+    "passes.patterns",
+    "program",
+    "python_values",
+    "pytree",
+    "random_functions",
+    "recurrent_layer",
+    "shared_calls",
+    "symbol_environment",
+    "symbolic",
+    "tensor_info",
+    "writes",
+)

@@ -94,7 +94,7 @@ class Effects:
     # It is empty after the first run
     undo: list[Callable[[], bool]] = field(default_factory=list)
     counters: tuple[Guard, ...] = ()  # numbers that build() only counts, and their steps
-    schedulers: tuple[Any, ...] = ()  # of torch, or with the same step()
+    schedulers: tuple[Any, ...] = ()  # schedulers of torch, or with the same step()
     # schedules that build() steps: they do after the run, because they compute Python numbers
     schedulers_of_build: tuple[Any, ...] = ()
     gradients: tuple[torch.Tensor, ...] = ()  # tensors that get a new gradient in each run
@@ -131,8 +131,8 @@ class Guards:
     `Program.guard` has the conditions on values that the program itself can compute.
     """
 
-    python_values: PythonGuards  # of what build() read from Python
-    # what it asked of its arguments besides their layouts
+    python_values: PythonGuards  # guards of what build() read from Python
+    # facts that build() asked of its arguments besides their layouts
     argument_facts: tuple[ArgumentFact, ...] = ()
     # id(tensor that build() read) -> its index among the free tensors, or None if it is named state
     free_index: Mapping[int, int | None] = field(default_factory=dict)
@@ -171,7 +171,8 @@ class Captured:
     effects: Effects
     guards: Guards
     live: LiveState
-    shared: SharedCalls | None = None  # what the ranks compare, if global tensors or collectives are involved
+    # calls that the ranks compare, if global tensors or collectives are involved
+    shared: SharedCalls | None = None
 
     def with_program(self, program: Program) -> Captured:
         """Return this capture with a rewritten program."""

@@ -220,7 +220,7 @@ def _statements(
             if label != current:
                 current = label
                 lines.append(f"__enter({current!r})")
-        keeps = keeps or type(node.meta.get("commit")) is int  # what is left may need all variables
+        keeps = keeps or type(node.meta.get("commit")) is int  # the rest may need all variables
         statement = _statement(node, names, program.constants)
         lines.append(statement)
         dead = [n.name for n in dies.get(node, ()) if not n.meta.get("undo_log")]
@@ -240,7 +240,7 @@ def _transaction(
     the rest runs again after a signal. A commit with many writes is marked "held": no signal interrupts it.
     """
     done = names.bind("done", None)
-    del names.globals[done]  # it is a local variable
+    del names.globals[done]  # the value is a local variable now
     yield f"{log.name} = {names.bind('f', log.target)}()"
     yield f"{done} = {log.name}.done"
     yield "try:"

@@ -145,7 +145,7 @@ class OptimizerState(_InContainer):
     keys: Keys
 
     def resolve(self, live: LiveState) -> tuple[Container, Keys]:
-        # without the default that optimizer.state would create: a missing state must stay missing
+        # Do not index optimizer.state, which would create a default: a missing state must stay missing.
         return live.state_of(self.optimizer, self.parameter) or {}, self.keys
 
     def write(self, live: LiveState, value: Any) -> None:

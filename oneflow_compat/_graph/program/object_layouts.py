@@ -25,7 +25,7 @@ _MAPPINGS = (collections.OrderedDict, collections.defaultdict, dict)
 _SEQUENCES = (list, collections.deque, tuple)
 _SETS = (set, frozenset)
 _CONTAINERS: tuple[type, ...] = (*_MAPPINGS, *_SEQUENCES, *_SETS)
-_BASES = (types.SimpleNamespace, object)  # of classes that are no containers
+_BASES = (types.SimpleNamespace, object)  # bases of classes that are no containers
 _IMMUTABLE = (tuple, frozenset)
 _WITHOUT_LAYOUT = (torch.Tensor, torch.nn.Module, type)
 Slot = types.MemberDescriptorType
@@ -147,7 +147,7 @@ def _make_layout(cls: type) -> Layout | None:
     for parent in cls.__mro__:
         members = [member for member in vars(parent).values() if isinstance(member, Slot)]
         if parent is collections.defaultdict:
-            slots += members  # its default_factory
+            slots += members  # the default_factory of a defaultdict
         elif parent in (*_CONTAINERS, *_BASES):
             continue
         elif not is_python_class(parent) or members and "__slots__" not in vars(parent):

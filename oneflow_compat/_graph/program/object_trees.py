@@ -142,8 +142,8 @@ class Form(NamedTuple):
     """The context of an Opened node: all of an object but the values of its parts."""
 
     cls: type
-    position: int  # of the object, in the order in which the objects of a tree are met
-    parts: tuple[Part, ...]  # those with a child, in the order of the children
+    position: int  # number of the object, in the order in which the objects of a tree are met
+    parts: tuple[Part, ...]  # parts with a child, in the order of the children
     fixed_contents: Hashable  # see Layout
 
     @property
@@ -179,7 +179,7 @@ class Flattening:
     ) -> None:
         self.opens, self.node_of = opens, node_of
         self.leaves: list[Any] = []
-        self.objects: list[Any] = []  # by their positions
+        self.objects: list[Any] = []  # objects by position
         self._positions: dict[int, int] = {}  # id(object) -> its position
         self._indices: dict[int, int] = {}  # id(tensor) -> the index of its leaf
         self._temporary: list[Any] = []  # lists that a flatten function of pytree made: no id is used twice
@@ -298,7 +298,7 @@ class Rebuilding:
 
     def _object(self, spec: TreeSpec, form: Form) -> Any:
         layout, position, contents = form.layout, form.position, form.fixed_contents
-        if layout.is_mutable:  # its parts may refer to it
+        if layout.is_mutable:  # the parts of an object may refer to the object
             new = self.objects[position] = layout.empty(contents)
         values = [self.value_of(child) for child in spec.children()]
         if not layout.is_mutable:

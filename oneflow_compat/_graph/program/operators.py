@@ -62,9 +62,9 @@ class Operator:
     view: Literal["one", "several"] | None = None
     # the result is the argument under another name
     renames: bool = False
-    # it changes shape or strides of its argument in place
+    # the operator changes shape or strides of its argument in place
     changes_metadata: bool = False
-    # its argument is a tensor that torch made of Python data
+    # the argument is a tensor that torch made of Python data
     lifts: bool = False
     # the result is filled with this value
     fill: int | None = None
@@ -74,7 +74,7 @@ class Operator:
     elementwise: bool = False
     # the layout of results on the CPU, if torch's fake kernel has another one
     layout: Contiguous | Iterated | Suggested | None = None
-    # on the CPU, results after the first have float32 if one of these arguments is of another dtype than the
+    # results after the first have float32 on the CPU if one of these arguments is of another dtype than the
     # input; torch's fake kernel keeps the dtype of the input
     statistics: tuple[int, ...] = ()
     # the size of the result's memory is not that of its shape, so that results are not kept
@@ -85,9 +85,9 @@ class Operator:
     needs_recorded_shapes: bool = False
     # results whose size only the kernel knows, and that only its gradient reads. They are recorded as empty.
     opaque_results: tuple[int, ...] = ()
-    # it reads how many distinct rows a sparse tensor has
+    # the operator reads how many distinct rows a sparse tensor has
     counts_sparse_rows: bool = False
-    # its results are quantized, which symbolic tensors are not: they answer as ordinary tensors of float32
+    # the results are quantized, which symbolic tensors are not: they answer as ordinary tensors of float32
     quantizes: bool = False
     refusal: Refusal | None = None
 
@@ -251,7 +251,7 @@ _TABLE = _table()
 _FACTS_BY_ID = {id(operator): facts for operator, facts in _TABLE.items()}
 
 
-# They return nothing, and raise in the call whose values do not pass.
+# Assertions return nothing, and raise in the call whose values do not pass.
 ASSERTIONS = (
     aten._assert_async.msg,
     aten._assert_async.default,

@@ -23,11 +23,11 @@ PLAIN_TYPES = (
 )
 _CONSTANTS = (*PLAIN_TYPES, type(Ellipsis), np.dtype)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
-_HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
+_HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # bits of CPython's type flags
 _MANAGED_DICT, _MANAGED_WEAK_REFERENCES = 1 << 4, 1 << 3  # since Python 3.11 and 3.12
 _POINTER_BYTES = tuple.__itemsize__
 MAX_ELEMENTS = 32
-MISSING: Any = object()  # in place of a value of any type
+MISSING: Any = object()  # stands for a value of any type
 # shape, stride, dtype, device, requires_grad, layout and class of a tensor
 Metadata = tuple[torch.Size, tuple[int, ...] | None, torch.dtype, torch.device, bool, torch.layout, type]
 

@@ -37,7 +37,7 @@ def conditions_of(environment: ShapeEnv, symbols: Collection[sympy.Symbol]) -> t
 
     Expressions of other symbols, whose values are not known before a run, are left out.
     """
-    conditions: dict[str, None] = {}  # in order, each one once
+    conditions: dict[str, None] = {}  # an ordered set
     for symbol in symbols:
         bounds = environment.var_to_range[symbol]
         conditions[f"{symbol} >= {max(2, int(bounds.lower))}"] = None

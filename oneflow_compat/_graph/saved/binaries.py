@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..program.program import CompiledFunction
 
 FOLDER = "compiled"
-# what must be equal; a binary for another number of threads or other settings computes the same results
+# Facts that must be equal. A binary for other threads or settings computes the same results.
 _MUST_FIT = ("oneflow", "kernels", "torch", "python", "machine", "instructions")
 
 
@@ -71,7 +71,7 @@ def remove_binaries(folder: str) -> None:
     """Remove the binaries of an older save."""
     if os.path.isdir(os.path.join(folder, FOLDER)):
         Store(os.path.join(folder, FOLDER), private=False).clear()
-        with contextlib.suppress(OSError):  # there are files of the user
+        with contextlib.suppress(OSError):  # the folder may hold files of the user
             os.rmdir(os.path.join(folder, FOLDER))
 
 

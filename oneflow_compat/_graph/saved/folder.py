@@ -125,7 +125,7 @@ def opened(folder: str, name: str) -> Iterator[IO[bytes]]:
             f"{path} is a link to {shown(real)}, outside of the graph's folder; copy the file into the folder"
         )
     try:
-        # without O_NONBLOCK, opening a named pipe would wait for a writer
+        # Opening a named pipe without O_NONBLOCK would wait for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
         raise PackageError(f"no graph in {folder}: {path} is missing") from None

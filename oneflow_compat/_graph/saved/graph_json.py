@@ -75,7 +75,7 @@ class GraphReader:
         self.device, self.tensors, self.constants, self.layers = device, tensors, constants, layers
         self.graph = Graph()
         self.nodes: dict[str, Node] = {}
-        self.infos: list[TensorInfo | None] = []  # of the placeholders that are still to come
+        self.infos: list[TensorInfo | None] = []  # infos of the placeholders that are still to come
 
     def read(self, records: list[dict[str, Any]], infos: list[TensorInfo | None], location: str) -> Graph:
         """Return the fx graph; `infos` describe the placeholders."""

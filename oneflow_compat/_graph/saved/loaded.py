@@ -252,7 +252,7 @@ class LoadedGraph:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the first program that serves the call, or raise an error that says why none does."""
-        refusal: Exception | None = None  # of the first program
+        refusal: Exception | None = None  # refusal of the first program
         takes_arguments = False  # whether some program does, if not their values
         branch: BranchTaken | None = None
         for loaded in self.programs:

@@ -49,7 +49,7 @@ _PYTHON = {**_ARITHMETIC, **_RANDOM, **_SUM, **_ITEM}
 _PYTHON_NAME = {id(function): name for name, (function, *_) in _PYTHON.items()}
 
 _NAMESPACES = ("aten", "prims", "prim", "oneflow")
-# They touch files, print, change settings of the process, or create an unchecked tensor.
+# These operators touch files, print, change settings of the process, or create an unchecked tensor.
 _REFUSED = re.compile(
     r"aten::(from_file|save|_print|record_stream|_test_.*|_cufft_.*|.*_unsafe|_nested_view_from_.*)\Z"
 )

@@ -18,7 +18,8 @@ from ..._file_safety.errors import CheckpointError, named_errors
 from ..._file_safety.shown import plain_text, shown
 from .reader import PackageError, is_one_line
 
-MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None  # as in torch.load
+# torch.load takes the same
+MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None
 
 _NAMES = {
     "collections.OrderedDict",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..program.recurrent_layer import Layer
 
 
-FORMAT = 3  # of program.json
+FORMAT = 3  # version of program.json
 _LAYER = "name", "reverse", "steps", "index", "marks", "differentiated"
 
 

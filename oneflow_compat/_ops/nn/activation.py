@@ -25,7 +25,7 @@ __all__ = [
 
 def _implicit(dim: int | None, input: object) -> Any:
     """The dimension taken when none is given: 0 for tensors of 0, 1 and 3 dimensions, else 1."""
-    # for a proxy of torch.fx, torch's function decides
+    # torch's function decides for a proxy of torch.fx
     if dim is not None or not isinstance(input, torch.Tensor):
         return dim
     return 0 if input.dim() in (0, 1, 3) else 1

@@ -144,25 +144,13 @@ def conv_transpose1d(
     data_format: Literal["channels_first", "channels_last"] = "channels_first",
 ) -> torch.Tensor:
     """1-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
-    if not is_channels_last(data_format):
-        return transposed(
-            F.conv_transpose1d, 1, input, weight, bias, stride, padding, output_padding, groups, dilation
-        )
-    return to_last(
-        transposed(
-            F.conv_transpose1d,
-            1,
-            to_first(input, 1),
-            to_first(weight, 1),
-            bias,
-            stride,
-            padding,
-            output_padding,
-            groups,
-            dilation,
-        ),
-        1,
+    last = is_channels_last(data_format)
+    if last:
+        input, weight = to_first(input, 1), to_first(weight, 1)
+    out = transposed(
+        F.conv_transpose1d, 1, input, weight, bias, stride, padding, output_padding, groups, dilation
     )
+    return to_last(out, 1) if last else out
 
 
 def conv_transpose2d(
@@ -177,25 +165,13 @@ def conv_transpose2d(
     data_format: Literal["channels_first", "channels_last"] = "channels_first",
 ) -> torch.Tensor:
     """2-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
-    if not is_channels_last(data_format):
-        return transposed(
-            F.conv_transpose2d, 2, input, weight, bias, stride, padding, output_padding, groups, dilation
-        )
-    return to_last(
-        transposed(
-            F.conv_transpose2d,
-            2,
-            to_first(input, 2),
-            to_first(weight, 2),
-            bias,
-            stride,
-            padding,
-            output_padding,
-            groups,
-            dilation,
-        ),
-        2,
+    last = is_channels_last(data_format)
+    if last:
+        input, weight = to_first(input, 2), to_first(weight, 2)
+    out = transposed(
+        F.conv_transpose2d, 2, input, weight, bias, stride, padding, output_padding, groups, dilation
     )
+    return to_last(out, 2) if last else out
 
 
 def conv_transpose3d(

@@ -153,20 +153,8 @@ def avg_pool2d(
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
-    out_keyword = {} if out is None else {"out": out}
-    return _pooled(
-        F.avg_pool2d,
-        2,
-        data_format,
-        input,
-        kernel_size,
-        stride,
-        padding,
-        ceil_mode,
-        count_include_pad,
-        divisor_override or None,
-        **out_keyword,
-    )
+    args = input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None
+    return _pooled(F.avg_pool2d, 2, data_format, *args, **({} if out is None else {"out": out}))
 
 
 def avg_pool3d(
@@ -182,20 +170,8 @@ def avg_pool3d(
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
-    out_keyword = {} if out is None else {"out": out}
-    return _pooled(
-        F.avg_pool3d,
-        3,
-        data_format,
-        input,
-        kernel_size,
-        stride,
-        padding,
-        ceil_mode,
-        count_include_pad,
-        divisor_override or None,
-        **out_keyword,
-    )
+    args = input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None
+    return _pooled(F.avg_pool3d, 3, data_format, *args, **({} if out is None else {"out": out}))
 
 
 def _each(output_size: int | Sequence[int | None], spatial: int) -> int | Sequence[int | None]:

@@ -243,7 +243,7 @@ def through(public: str) -> Callable[[Method], Method]:
         function = getattr(sys.modules[_bind.ROOT], public)
         try:
             return function(self, *args, **kwargs)
-        except Exception:  # both libraries refuse the call, so torch's own error is raised
+        except Exception:  # OneFlow and torch refuse the call, so torch's own error is raised
             return NotImplemented
 
     return replacing(slow)

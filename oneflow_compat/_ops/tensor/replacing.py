@@ -13,12 +13,12 @@ from .._signature import parse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Method = Callable[..., Any]  # of torch.Tensor, or what replaces it
+    Method = Callable[..., Any]  # a method of torch.Tensor, or its replacement
 
 _PACKAGE = __package__.partition(".")[0]
 _NEW = "self, *size, dtype=None, device=None, placement=None, sbp=None, requires_grad=False, **torch_keywords"
 
-# what help() shows, without the name; torch's own keyword names are accepted too
+# Signatures that help() shows, without the name. torch's own keyword names are accepted too.
 SIGNATURES = {
     "uniform_": "self, a=0, b=1, *, generator=None, **torch_keywords",
     "normal_": "self, mean=0.0, std=1.0, *, generator=None",

@@ -23,7 +23,7 @@ from .runtime import RUNTIME
 _EAGER: dict[str, Any] = EAGER
 _METHODS = {id: row for id, row in _EAGER.items() if row["names"][0].startswith("oneflow.Tensor")}
 
-SECTIONS: dict[str, dict[str, Any]] = {  # of the page of differences
+SECTIONS: dict[str, dict[str, Any]] = {  # headings of the page of differences
     "Tensor methods and operators": _METHODS,
     "Functions": {id: row for id, row in EAGER.items() if id not in _METHODS},
     "Modules and losses": NN,

@@ -12,6 +12,12 @@ _MODE = "the program is rewritten by our own passes"
 
 REQUIRED = object()
 
+
+def _ignored(reason: str, default: object, names: str) -> dict[str, tuple[object, str, str]]:
+    """Return rows of settings that are ignored for one reason."""
+    return dict.fromkeys(names.split(), (default, "ignored", reason))
+
+
 FUNCTION_CONFIG = {
     "default_data_type": (REQUIRED, "honoured", "dtype of variables and constants that name none"),
     "default_placement_scope": (REQUIRED, "honoured", "where the job runs outside any placement scope"),
@@ -51,40 +57,10 @@ FUNCTION_CONFIG = {
     "allow_cpu_return_op": (REQUIRED, "ignored", "results are always handed out on the CPU"),
     "concurrency_width": (REQUIRED, "ignored", "calls run one after the other"),
     "exp_run_conf": (None, "ignored", "settings of OneFlow's experiment runner"),
-    "all_reduce_fp16": (True, "ignored", _COMM),
-    "all_reduce_group_min_mbyte": (REQUIRED, "ignored", _COMM),
-    "all_reduce_group_num": (REQUIRED, "ignored", _COMM),
-    "all_reduce_group_size_warmup": (REQUIRED, "ignored", _COMM),
-    "all_reduce_lazy_ratio": (REQUIRED, "ignored", _COMM),
-    "disable_all_reduce_sequence": (True, "ignored", _COMM),
-    "enable_all_reduce_group": (True, "ignored", _COMM),
-    "enable_gradients_stats_aggregation": (True, "ignored", _COMM),
-    "enable_nccl": (True, "ignored", _COMM),
-    "enable_non_distributed_optimizer": (True, "ignored", _COMM),
-    "non_distributed_optimizer_group_size_mbyte": (REQUIRED, "ignored", _COMM),
-    "optimizer_placement_optimization_mode": (REQUIRED, "ignored", _COMM),
-    "optimizer_placement_optimization_threshold": (REQUIRED, "ignored", _COMM),
-    "prune_parallel_cast_ops": (True, "ignored", _COMM),
-    "do_parallel_cast_before_widening_type_cast": (True, "ignored", _COMM),
-    "use_boxing_v2": (True, "ignored", _COMM),
-    "use_nccl_inter_node_communication": (True, "ignored", _COMM),
-    "cudnn_buf_limit_mbyte": (REQUIRED, "ignored", _CUDNN),
-    "cudnn_conv_enable_pseudo_half": (REQUIRED, "ignored", _CUDNN),
     "cudnn_conv_enable_true_half": (True, "ignored", _CUDNN),
-    "cudnn_conv_force_bwd_data_algo": (REQUIRED, "ignored", _CUDNN),
-    "cudnn_conv_force_bwd_filter_algo": (REQUIRED, "ignored", _CUDNN),
-    "cudnn_conv_force_fwd_algo": (REQUIRED, "ignored", _CUDNN),
-    "cudnn_conv_heuristic_search_algo": (REQUIRED, "ignored", _CUDNN),
-    "cudnn_conv_use_deterministic_algo_only": (REQUIRED, "ignored", _CUDNN),
     "enable_cudnn": (True, "ignored", _CUDNN),
-    "enable_cudnn_conv_pseudo_half": (REQUIRED, "ignored", _CUDNN),
-    "enable_cudnn_fused_normalization_add_relu": (REQUIRED, "ignored", _CUDNN),
     "enable_true_half_config_when_conv": (True, "ignored", _CUDNN),
     "enable_float_compute_for_half_gemm": (True, "ignored", "torch accumulates half products in float"),
-    "enable_inplace": (True, "ignored", _MEMORY),
-    "enable_inplace_in_reduce_struct": (True, "ignored", _MEMORY),
-    "enable_reused_mem": (True, "ignored", _MEMORY),
-    "enable_keep_header_only": (True, "ignored", _MEMORY),
     "prune_amp_white_identity_ops": (True, "ignored", _MODE),
     "prune_cast_to_static_shape_ops": (True, "ignored", _MODE),
     "train.primary_lr": (REQUIRED, "honoured", "learning rate of an optimizer given by model_update_conf"),
@@ -100,8 +76,6 @@ FUNCTION_CONFIG = {
         "ignored",
         "OneFlow ran it in gradient-accumulation builds only; call the job with bigger batches",
     ),
-    "train.optimizer_placement_optimization_mode": (REQUIRED, "ignored", _COMM),
-    "train.optimizer_placement_optimization_threshold": (REQUIRED, "ignored", _COMM),
     "qat.moving_min_max_momentum": (
         REQUIRED,
         "ignored",
@@ -118,13 +92,45 @@ FUNCTION_CONFIG = {
     "tensorrt.int8_calibration": (REQUIRED, "ignored", "the backend is chosen by ONEFLOW_GRAPH_BACKEND"),
     "tensorrt.use_fp16": (True, "ignored", "the backend is chosen by ONEFLOW_GRAPH_BACKEND"),
     "tensorrt.use_int8": (True, "ignored", "the backend is chosen by ONEFLOW_GRAPH_BACKEND"),
-    "static_mem_alloc_algo_white_list.show": (None, "ignored", _MEMORY),
     "static_mem_alloc_policy_white_list.add": (REQUIRED, "ignored", _MEMORY),
     "static_mem_alloc_policy_white_list.remove": (REQUIRED, "ignored", _MEMORY),
     "static_mem_alloc_policy_white_list.has": (REQUIRED, "ignored", _MEMORY),
-    "static_mem_alloc_policy_white_list.policy_mem_size_first": (None, "ignored", _MEMORY),
-    "static_mem_alloc_policy_white_list.policy_mutual_exclusion_first": (None, "ignored", _MEMORY),
-    "static_mem_alloc_policy_white_list.policy_time_line": (None, "ignored", _MEMORY),
+    **_ignored(
+        _COMM,
+        True,
+        "all_reduce_fp16 disable_all_reduce_sequence enable_all_reduce_group "
+        "enable_gradients_stats_aggregation enable_nccl enable_non_distributed_optimizer "
+        "prune_parallel_cast_ops do_parallel_cast_before_widening_type_cast use_boxing_v2 "
+        "use_nccl_inter_node_communication",
+    ),
+    **_ignored(
+        _COMM,
+        REQUIRED,
+        "all_reduce_group_min_mbyte all_reduce_group_num all_reduce_group_size_warmup "
+        "all_reduce_lazy_ratio non_distributed_optimizer_group_size_mbyte "
+        "optimizer_placement_optimization_mode optimizer_placement_optimization_threshold "
+        "train.optimizer_placement_optimization_mode train.optimizer_placement_optimization_threshold",
+    ),
+    **_ignored(
+        _CUDNN,
+        REQUIRED,
+        "cudnn_buf_limit_mbyte cudnn_conv_enable_pseudo_half cudnn_conv_force_bwd_data_algo "
+        "cudnn_conv_force_bwd_filter_algo cudnn_conv_force_fwd_algo cudnn_conv_heuristic_search_algo "
+        "cudnn_conv_use_deterministic_algo_only enable_cudnn_conv_pseudo_half "
+        "enable_cudnn_fused_normalization_add_relu",
+    ),
+    **_ignored(
+        _MEMORY,
+        True,
+        "enable_inplace enable_inplace_in_reduce_struct enable_reused_mem enable_keep_header_only",
+    ),
+    **_ignored(
+        _MEMORY,
+        None,
+        "static_mem_alloc_algo_white_list.show static_mem_alloc_policy_white_list.policy_mem_size_first "
+        "static_mem_alloc_policy_white_list.policy_mutual_exclusion_first "
+        "static_mem_alloc_policy_white_list.policy_time_line",
+    ),
 }
 
 # argument names other than `value`
@@ -168,22 +174,18 @@ RESOURCE = {
 
 COLLECTIVE_BOXING = {
     "enable_fusion": (True, "ignored", _COMM),
-    "nccl_enable_all_to_all": (REQUIRED, "ignored", _COMM),
-    "nccl_enable_mixed_fusion": (REQUIRED, "ignored", _COMM),
-    "nccl_fusion_all_gather": (REQUIRED, "ignored", _COMM),
-    "nccl_fusion_all_reduce": (REQUIRED, "ignored", _COMM),
-    "nccl_fusion_all_reduce_use_buffer": (REQUIRED, "ignored", _COMM),
-    "nccl_fusion_broadcast": (REQUIRED, "ignored", _COMM),
-    "nccl_fusion_max_ops": (REQUIRED, "ignored", _COMM),
-    "nccl_fusion_reduce": (REQUIRED, "ignored", _COMM),
-    "nccl_fusion_reduce_scatter": (REQUIRED, "ignored", _COMM),
-    "nccl_fusion_threshold_mb": (REQUIRED, "ignored", _COMM),
-    "nccl_num_streams": (REQUIRED, "ignored", _COMM),
     "num_callback_threads": (REQUIRED, "ignored", _RUNTIME),
+    **_ignored(
+        _COMM,
+        REQUIRED,
+        "nccl_enable_all_to_all nccl_enable_mixed_fusion nccl_fusion_all_gather nccl_fusion_all_reduce "
+        "nccl_fusion_all_reduce_use_buffer nccl_fusion_broadcast nccl_fusion_max_ops nccl_fusion_reduce "
+        "nccl_fusion_reduce_scatter nccl_fusion_threshold_mb nccl_num_streams",
+    ),
 }
 
 _PORTS = dict.fromkeys(("ctrl_port", "data_port"), (REQUIRED, "ignored", "one process: nothing listens"))
-RESOURCE.update(_PORTS)  # until 0.3 they were settings of flow.config
+RESOURCE.update(_PORTS)  # the ports were settings of flow.config until 0.3
 
 ENV = {
     **_PORTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..._graph import scopes as _scopes
+from ...nn.graph import scopes as _scopes
 from ._jobs import context as _context
 from ._jobs.context import scope as _open
 from ._jobs.devices import Placement, torch_device

@@ -35,7 +35,7 @@ def compile_from_torch(
     module = torch2oflow(torch_module)
     cls = type(f"Deployable{type(module).__name__}", (_Deployable, type(module)), {"__module__": __name__})
     deployable = cls.__new__(cls)  # type: ignore[call-overload]
-    # one set of parameters, buffers and attributes
+    # Both share the parameters, buffers and attributes.
     object.__setattr__(deployable, "__dict__", module.__dict__)
     object.__setattr__(deployable, "_compiled", (module, _graph_of(module, options) if use_graph else None))
     return deployable

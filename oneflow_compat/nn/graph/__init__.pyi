@@ -30,7 +30,10 @@ from . import graph_members as graph_members
 from . import graph_repr as graph_repr
 from . import graph_scope as graph_scope
 from . import job_message as job_message
+from . import multi_client_session as multi_client_session
 from . import proxy as proxy
+from . import runtime_knobs as runtime_knobs
+from . import scopes as scopes
 from . import storage as storage
 from . import util as util
 cache: Any
@@ -185,8 +188,9 @@ class GraphModule:
     name_prefix: Any
     @property
     def scope(self) -> Any:
-        """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first
-        asked for.
+        """The scope of this block (a `Scope` of `oneflow.nn.graph.scopes`).
+
+        It is inside the scope that is current when it is first asked for.
         """
         ...
     @property
@@ -230,8 +234,9 @@ class GraphTensor:
     type: Any
     @property
     def scope(self) -> Any:
-        """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first
-        asked for.
+        """The scope of this block (a `Scope` of `oneflow.nn.graph.scopes`).
+
+        It is inside the scope that is current when it is first asked for.
         """
         ...
     @property

@@ -19,7 +19,7 @@ from .graph import Graph
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..._graph.engine import Engine
+    from ..._graph import Engine
 
 
 _OBJECTS = (

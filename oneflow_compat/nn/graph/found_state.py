@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-_MOST_FUNCTIONS = 64  # that one function calls, directly or not, and that are looked at
+_MOST_FUNCTIONS = 64  # a limit of the functions that are searched below one function
 
 
 def found_modules(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:

@@ -13,10 +13,7 @@ import torch
 from ... import _graph
 from ..._errors import RefusedType, StateError, unsupported
 from ..._global.failures import is_lost, lost
-from ..._graph import Config, capturing, inside_another
-from ..._graph.capture.update import sparse_rows
-from ..._graph.explanations import explained, of_samplers
-from ..._graph.tracebacks import fold
+from ..._graph import Config, capturing, explained, fold, inside_another, of_samplers, sparse_rows
 from ..._ops.core import get_dialect
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_change, on_stage, rate_log, record
@@ -30,8 +27,7 @@ if TYPE_CHECKING:
 
     from torch.nn import Module
 
-    from ..._graph.engine import Engine
-    from ..._graph.program.program import Program
+    from ..._graph import Engine, Program
     from .graph_members import GraphMembers
 else:
     GraphMembers = object

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from typing import TYPE_CHECKING
 
-from ..._graph import scopes
+from . import scopes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,9 @@ class _Stage:
 
     @property
     def scope(self) -> scopes.Scope:
-        """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first
-        asked for.
+        """The scope of this block (a `Scope` of `oneflow.nn.graph.scopes`).
+
+        It is inside the scope that is current when it is first asked for.
         """
         if self._scope is None:
             self._scope = scopes.Scope(

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..._errors import RefusedType, RefusedValue
-from ..._graph import Config
-from ..._graph.compile import check_name, last_release, missing_package
-from ..._graph.program.passes import pass_names
+from ..._graph import Config, check_name, last_release, missing_package, pass_names
 from ..._tables.graph_config import GRAPH_CONFIG
 from .job_message.settings import job_config
 

@@ -16,7 +16,7 @@ from ... import _processes
 from ..._active import capturing
 from ..._env import is_set
 from ..._errors import RefusedType, StateError
-from ..._graph.capture.patches.patching import global_hook
+from ..._graph import global_hook
 from .graph_repr import LeafText, module_lines, named_leaves, tensor_line
 from .graph_scope import Views
 from .job_message.program import operator_lines
@@ -24,8 +24,7 @@ from .job_message.program import operator_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..._graph.explanations import Explanation
-    from ..._graph.program.program import Program
+    from ..._graph import Explanation, Program
     from .graph_members import GraphMembers
     from .graph_repr import Leaves, ModuleCalls
 

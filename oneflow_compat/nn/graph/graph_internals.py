@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..._graph.multi_client_session import GetDefaultSession
 from .job_message import program as graph_proto
 from .job_message import settings as graph_job
+from .multi_client_session import GetDefaultSession
 from .storage import graph_state
 
 if TYPE_CHECKING:

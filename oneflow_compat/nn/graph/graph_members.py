@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..._graph.program.program import Program
+    from ..._graph import Program
 
 
 class GraphMembers:

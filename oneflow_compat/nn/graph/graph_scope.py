@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._graph import scopes
+from . import scopes
 from .graph_block import GraphModule, GraphTensor
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class _LaterScope:
 
     def __init__(self, views: Views, module: torch.nn.Module) -> None:
         self.views, self.module = views, module
-        self.outer: CurrentScope = scopes.current_scope  # until enter() notes the scope around the module
+        # replaced when enter() notes the scope around the module
+        self.outer: CurrentScope = scopes.current_scope
         self.scope: scopes.Scope | None = None
 
     def __call__(self) -> scopes.Scope:

@@ -34,7 +34,7 @@ class ProxyTensor(Proxy):
 
     name = property(lambda self: self._name)
     name_prefix = property(lambda self: self._name_prefix)
-    origin = property(lambda self: self._origin)  # what 0.7 and 0.8 call them
+    origin = property(lambda self: self._origin)  # the name in OneFlow 0.7 and 0.8
     config = property(lambda self: self._settings)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,15 +13,14 @@ class SameAsTorch(ABCMeta):
     """A class that sets `_torch_class` in its own body stands for that class of torch; a user's subclass does
     not.
 
-    `isinstance(module, oneflow.nn.X)` is also true of a plain `torch.nn.X`; the two classes are equal and
-    have one hash,
-    for code that looks types up; fx takes an instance for a layer of torch's (by its `__module__`);
-    TorchScript, and
-    pickles of an instance that uses nothing of OneFlow's, get torch's class. `_extras` are the attributes
-    torch's class
-    lacks, with the value at which the instance means what torch's would; `_blank` are the arguments torch's
-    constructor
-    needs. (ABCMeta, so that a user may mix such a class with an abstract one.)
+    `isinstance(module, oneflow.nn.X)` is also true of a plain `torch.nn.X`. The two classes are equal and
+    have one hash, for code that looks types up. fx takes an instance for a layer of torch's, by its
+    `__module__`. TorchScript gets torch's class, and so does a pickle of an instance that uses nothing of
+    OneFlow's.
+
+    `_extras` are the attributes that torch's class lacks, with the value at which the instance means the same
+    as torch's. `_blank` are the arguments that torch's constructor needs. The base is ABCMeta, so that a user
+    may mix such a class with an abstract one.
     """
 
     def __new__(meta, name: str, bases: tuple[type, ...], body: dict[str, Any], **kwargs: Any) -> SameAsTorch:

@@ -1,1 +1,3 @@
-"""Planted bugs of fourteen kinds, and how many of them a test with AutoTest's defaults finds: `make mutants`."""
+"""Planted bugs of fourteen kinds, and how many of them a test with AutoTest's defaults finds: `make
+mutants`.
+"""

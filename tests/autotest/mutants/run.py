@@ -4,9 +4,9 @@
     python tests/autotest/mutants/run.py --clean [SORT ...] [--n 20] [--seeds 1] [--name NAME]
     python tests/autotest/mutants/run.py --scripts 200
 
-Each test runs in a process of its own, because some bugs change the process. `--write` writes the table of the
-documentation. `--clean` runs tests without a bug, of the sorts that `clean.py` names, and counts false alarms.
-`--scripts` runs the printed scripts of found bugs in fresh processes, with the bug and without it.
+Each test runs in a process of its own, because some bugs change the process. `--write` writes the table of
+the documentation. `--clean` runs tests without a bug, of the sorts that `clean.py` names, and counts false
+alarms. `--scripts` runs the printed scripts of found bugs in fresh processes, with the bug and without it.
 """
 
 import argparse
@@ -40,7 +40,9 @@ def run_mutant(mutant, n):
 
 
 def outcome(test):
-    """Return (the check that failed, "" if none did, "error: ..." for another error of the test; the report)."""
+    """Return (the check that failed, "" if none did, "error: ..." for another error of the test; the
+    report).
+    """
     try:
         test()
     except AssertionError as e:
@@ -106,7 +108,9 @@ def warm_up():
 
 
 def report_false_alarms(sort, arguments):
-    """Print each clean test that fails, and return the line of the table: runs, false alarms, graphs refused."""
+    """Print each clean test that fails, and return the line of the table: runs, false alarms, graphs
+    refused.
+    """
     runs = alarms = refused = 0
     if sort == "inductor":
         os.environ["ONEFLOW_TEST_GRAPH_BACKEND"] = "inductor"

@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
@@ -17,10 +16,6 @@ from time_limits import seconds
 
 import oneflow.nn as nn
 from oneflow._graph.compile import auto, compiling
-
-needs_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None and shutil.which("c++") is None, reason="needs a C++ compiler"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +43,9 @@ def state_of(g):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that moves only when a program runs or is compiled: clock.aten, clock.compiled and clock.compiler seconds."""
+    """A clock that moves only when a program runs or is compiled: clock.aten, clock.compiled and
+    clock.compiler seconds.
+    """
 
     class Clock:
         now, aten, compiled, compiler, compilations = 0.0, 1.0, 0.5, 40.0, 0
@@ -98,8 +95,8 @@ def calls_until_compiled(g, most=1000):
 
 
 def test_a_program_is_compiled_once_it_would_have_saved_what_the_compiler_takes(clock):
-    # each call of a second would save 0.3 s, the compiler is expected to take 40 times the capture, and the call
-    # that loads the compiled program runs aten
+    # each call of a second would save 0.3 s, the compiler is expected to take 40 times the capture, and the
+    # call that loads the compiled program runs aten
     assert calls_until_compiled(graph()) == 136 and clock.compilations == 1
 
 
@@ -182,7 +179,7 @@ def test_what_the_program_cache_cannot_keep_is_compiled_while_the_call_waits(clo
     assert calls_until_compiled(graph()) == 3 and clock.compilations == 0
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_rows_in_a_random_order_run_on_aten_where_inductor_fails(monkeypatch, recwarn):
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
 
@@ -207,7 +204,7 @@ def call_until_switched(g, x, limit=600):
     return results
 
 
-@needs_compiler
+@pytest.mark.compiler
 @pytest.mark.parametrize("backend", ["auto", "inductor"])
 @pytest.mark.parametrize("quiet", ["", "1"])
 def test_compilation_is_announced_on_stderr(monkeypatch, capfd, backend, quiet):
@@ -232,7 +229,7 @@ def test_compilation_is_announced_on_stderr(monkeypatch, capfd, backend, quiet):
         )
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_the_switch_keeps_the_numbers(monkeypatch):
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
     g, x = graph(), torch.linspace(0, 1, 64)
@@ -243,7 +240,7 @@ def test_the_switch_keeps_the_numbers(monkeypatch):
     assert torch.equal(outs[-1], outs[-2]), "fixed numbers from the decision on"
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_the_third_call_runs_the_binary_of_the_program_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("ONEFLOW_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("ONEFLOW_CACHE_SIZE", "10")
@@ -257,7 +254,7 @@ def test_the_third_call_runs_the_binary_of_the_program_cache(monkeypatch, tmp_pa
         assert state_of(g).backend == backend
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_a_child_process_that_fails_gives_one_warning(monkeypatch, recwarn):
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
     monkeypatch.setattr(auto.background, "_CODE", "import sys; sys.exit('no room for a child')")
@@ -270,7 +267,7 @@ def test_a_child_process_that_fails_gives_one_warning(monkeypatch, recwarn):
     assert [str(w.message) for w in recwarn if "no room for a child" in str(w.message)]
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_programs_compile_one_after_the_other(monkeypatch):
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
     monkeypatch.setattr(auto.background, "_CODE", "import time; time.sleep(600)")
@@ -317,7 +314,7 @@ if sys.argv[1] == "killed":
 """
 
 
-@needs_compiler
+@pytest.mark.compiler
 @pytest.mark.parametrize("how", ["ends", "killed"])
 def test_the_child_process_ends_with_its_parent(how):
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM_THAT_ENDS_WHILE_A_CHILD_COMPILES, how]

@@ -109,7 +109,9 @@ def test_groups_with_other_numbers_share_a_call():
 
 
 class Odd(nn.Module):
-    """Layouts: channels last, transposed, 0-d, empty, one element, half precision, a gradient laid out otherwise than its weight, an unused one."""
+    """Layouts: channels last, transposed, 0-d, empty, one element, half precision, a gradient laid out
+    otherwise than its weight, an unused one.
+    """
 
     def __init__(self):
         super().__init__()
@@ -195,7 +197,9 @@ def test_two_parameters_in_one_memory():
 
 
 def test_what_cannot_be_taken_leaves_the_rest():
-    """One parameter is laid out with holes: of the operators on lists its elements stay. Another is a single number."""
+    """One parameter is laid out with holes: of the operators on lists its elements stay. Another is a single
+    number.
+    """
 
     class Mixed(Net):
         def __init__(self):
@@ -275,13 +279,16 @@ def test_an_overflowed_step_is_left_out():
     assert torch.equal(model.a.weight, before)
 
 
-@pytest.mark.parametrize("code, scalars, match", [
-    ([99, 0, 1, -1, -1, -1], [], r"code\[0\] must be 0 to 15, found 99"),  # an operation
-    ([5, 0, 1, -1, -1, 0], [], r"code\[5\] must be -1 to -1, found 0"),  # a scalar
-    ([0, 9, 1, -1, -1, -1], [], r"code\[1\] must be 0 to 5, found 9"),  # a register that is written
-    ([8, 0, 1, -1, -1, -1], [], r"code\[3\] must be 0 to 5, found -1"),  # an operand
-    ([0, 0, 1], [], "code must have 6 entries a step, found 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code, scalars, match",
+    [
+        ([99, 0, 1, -1, -1, -1], [], r"code\[0\] must be 0 to 15, found 99"),  # an operation
+        ([5, 0, 1, -1, -1, 0], [], r"code\[5\] must be -1 to -1, found 0"),  # a scalar
+        ([0, 9, 1, -1, -1, -1], [], r"code\[1\] must be 0 to 5, found 9"),  # a register that is written
+        ([8, 0, 1, -1, -1, -1], [], r"code\[3\] must be 0 to 5, found -1"),  # an operand
+        ([0, 0, 1], [], "code must have 6 entries a step, found 3"),
+    ],
+)
 def test_a_wrong_program_is_refused(code, scalars, match):
     with pytest.raises(RuntimeError, match=match):
         torch.ops.oneflow.blocks_([torch.ones(4)], [torch.ones(4)], 1, code, scalars, [])

@@ -31,9 +31,16 @@ def symbols(recorder, **shapes):
     return tensors
 
 
-@pytest.mark.parametrize("name, hidden, projected, batch_first, sizes", [
-    ("lstm", 5, 0, True, ()), ("lstm", 5, 3, False, ()), ("gru", 5, 0, True, ()), ("rnn_tanh", 5, 0, False, ()), ("lstm", 5, 0, False, (2, 2, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, hidden, projected, batch_first, sizes",
+    [
+        ("lstm", 5, 0, True, ()),
+        ("lstm", 5, 3, False, ()),
+        ("gru", 5, 0, True, ()),
+        ("rnn_tanh", 5, 0, False, ()),
+        ("lstm", 5, 0, False, (2, 2, 1)),
+    ],
+)
 def test_a_recurrent_layer_is_one_operator(name, hidden, projected, batch_first, sizes):
     layer = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}[name](
         4, hidden, 2, batch_first=batch_first, **({"proj_size": projected} if projected else {})

@@ -67,7 +67,9 @@ def test_openvino():
 
 
 def test_openvino_let_go_by_another_thread():
-    """OpenVINO's CPU plugin gives the thread that loads it a signal stack; unloaded by another thread it left the first one with freed memory."""
+    """OpenVINO's CPU plugin gives the thread that loads it a signal stack; unloaded by another thread it left
+    the first one with freed memory.
+    """
     pytest.importorskip("openvino", reason="openvino is not installed")
     done = subprocess.run([sys.executable, "-c", LET_GO], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == "ended\n", (done.returncode, done.stderr[-2000:])

@@ -1,7 +1,6 @@
 """Writes in place on the inductor backend: each read sees the value that eager mode sees."""
 
 import random
-import shutil
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 

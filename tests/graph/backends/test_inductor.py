@@ -4,7 +4,6 @@ import copy
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import nn
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 
@@ -41,11 +40,14 @@ def loss_of(model, x, y):
     return nn.functional.cross_entropy(model(x), y)
 
 
-@pytest.mark.parametrize("make", [
-    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    lambda p: torch.optim.AdamW(p, lr=0.01),
-    lambda p: flow.optim.LAMB(p, lr=0.01),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.AdamW(p, lr=0.01),
+        lambda p: flow.optim.LAMB(p, lr=0.01),
+    ],
+)
 def test_training(make):
     model = mlp()
     other = copy.deepcopy(model)
@@ -282,11 +284,18 @@ def test_operators_without_a_cpp_wrapper_are_called_from_python(monkeypatch):
     assert all(close(a, b) for a, b in zip(losses, trained()[0]))
 
 
-@pytest.mark.parametrize("resize", [
-    lambda x: nn.functional.interpolate(x, (5, 3), mode="bilinear", antialias=True), lambda x: nn.functional.interpolate(x, (5, 9), mode="bicubic", antialias=True),
-    lambda x: nn.functional.interpolate(x, scale_factor=1.5, mode="nearest-exact"), lambda x: nn.functional.interpolate(x[None], (3, 4, 13), mode="nearest"),
-    lambda x: nn.functional.interpolate(x[0], 11, mode="nearest"), lambda x: nn.functional.pad(x[None], (1, 2, 0, 1, 2, 1), mode="replicate"),
-], ids=["bilinear", "bicubic", "nearest-exact", "nearest3d", "nearest1d", "pad3d"])  # fmt: skip
+@pytest.mark.parametrize(
+    "resize",
+    [
+        lambda x: nn.functional.interpolate(x, (5, 3), mode="bilinear", antialias=True),
+        lambda x: nn.functional.interpolate(x, (5, 9), mode="bicubic", antialias=True),
+        lambda x: nn.functional.interpolate(x, scale_factor=1.5, mode="nearest-exact"),
+        lambda x: nn.functional.interpolate(x[None], (3, 4, 13), mode="nearest"),
+        lambda x: nn.functional.interpolate(x[0], 11, mode="nearest"),
+        lambda x: nn.functional.pad(x[None], (1, 2, 0, 1, 2, 1), mode="replicate"),
+    ],
+    ids=["bilinear", "bicubic", "nearest-exact", "nearest3d", "nearest1d", "pad3d"],
+)
 def test_operators_without_a_c_function_leave_the_region_one_file(resize):
     def loss_of(model, x):
         resized = resize(model(x))

@@ -1,7 +1,6 @@
 """The inductor backend against the aten backend: layers, losses and optimizers."""
 
 import copy
-import shutil
 import time
 
 import pytest
@@ -13,7 +12,7 @@ from torch import nn
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 
@@ -159,12 +158,20 @@ def test_sparse_embedding():
     )
 
 
-@pytest.mark.parametrize("shape, resize", [
-    ((2, 3, 5, 5), dict(scale_factor=2, mode="bilinear", align_corners=True)), ((2, 3, 5, 4), dict(size=(7, 9), mode="bicubic", align_corners=False)),
-    ((1, 2, 3, 4, 4), dict(scale_factor=1.5, mode="trilinear", align_corners=False)), ((2, 3, 5), dict(scale_factor=2, mode="nearest")),
-    ((1, 1, 2, 5), dict(scale_factor=2.3, mode="nearest")), ((1, 1, 3, 2, 5), dict(scale_factor=1.3, mode="nearest")), ((1, 2, 7), dict(scale_factor=2.3, mode="nearest")),
-    ((2, 3, 8, 8), dict(size=(4, 4), mode="bilinear", antialias=True)),
-], ids=lambda v: v.get("mode") if isinstance(v, dict) else "x".join(map(str, v)))  # fmt: skip
+@pytest.mark.parametrize(
+    "shape, resize",
+    [
+        ((2, 3, 5, 5), dict(scale_factor=2, mode="bilinear", align_corners=True)),
+        ((2, 3, 5, 4), dict(size=(7, 9), mode="bicubic", align_corners=False)),
+        ((1, 2, 3, 4, 4), dict(scale_factor=1.5, mode="trilinear", align_corners=False)),
+        ((2, 3, 5), dict(scale_factor=2, mode="nearest")),
+        ((1, 1, 2, 5), dict(scale_factor=2.3, mode="nearest")),
+        ((1, 1, 3, 2, 5), dict(scale_factor=1.3, mode="nearest")),
+        ((1, 2, 7), dict(scale_factor=2.3, mode="nearest")),
+        ((2, 3, 8, 8), dict(size=(4, 4), mode="bilinear", antialias=True)),
+    ],
+    ids=lambda v: v.get("mode") if isinstance(v, dict) else "x".join(map(str, v)),
+)
 def test_resizing_trains(shape, resize):
     class Scaled(nn.Module):
         def __init__(self):
@@ -190,10 +197,17 @@ def test_multilabel_margin_loss_skips_places_without_a_label():
     assert_backends_agree(build, lambda: {"m": nn.Linear(3, 4)}, [(torch.randn(2, 3),)], sgd)
 
 
-@pytest.mark.parametrize("pool", [
-    lambda x: nn.functional.avg_pool1d(x.flatten(1)[:, :208], 2, 3, ceil_mode=True), lambda x: nn.functional.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
-    lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True), lambda x: nn.functional.avg_pool2d(x, (3,), (2,), (1,), divisor_override=2), lambda x: nn.functional.avg_pool3d(x, (1, 1, 2), ceil_mode=True),
-], ids=["1d", "2d", "2d padded", "2d, lists of one number", "3d"])  # fmt: skip
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: nn.functional.avg_pool1d(x.flatten(1)[:, :208], 2, 3, ceil_mode=True),
+        lambda x: nn.functional.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
+        lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True),
+        lambda x: nn.functional.avg_pool2d(x, (3,), (2,), (1,), divisor_override=2),
+        lambda x: nn.functional.avg_pool3d(x, (1, 1, 2), ceil_mode=True),
+    ],
+    ids=["1d", "2d", "2d padded", "2d, lists of one number", "3d"],
+)
 def test_windows_over_the_edge_divide_the_gradient_among_their_elements(pool):
     def build(self, x):
         pooled = pool(self.m(x).view(1, 2, 7, 6, 5)[0])

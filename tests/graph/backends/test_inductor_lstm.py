@@ -3,7 +3,6 @@ oneDNN's.
 """
 
 import copy
-import shutil
 
 import pytest
 import torch
@@ -87,7 +86,8 @@ def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
             )
         for n, o, e in zip(new, old, exact(tensors, grads, hidden, biases, reverse)):
             assert n.shape == e.shape
-            # sums in another order: errors of the same size, seen 0.6 to 1.7 times oneDNN's, more only within the last places (4 without vectors)
+            # sums in another order: errors of the same size, seen 0.6 to 1.7 times oneDNN's, more only within
+            # the last places (4 without vectors)
             assert (n - e).norm() <= 2 * (o - e).norm() + (1 if vectors else 5) * torch.finfo(
                 torch.float32
             ).eps * e.norm()
@@ -122,7 +122,7 @@ class Step(flow.nn.Graph):
         return loss
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "batch_first": True}], ids=str)
 def test_a_graph_runs_it(options):
     losses, seen = {}, []
@@ -137,7 +137,7 @@ def test_a_graph_runs_it(options):
     assert losses["inductor"] == pytest.approx(losses["aten"], rel=1e-5)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell"])
 def test_both_biases_are_clipped_once(kind):
     """Their gradients are equal, and scaled in place by the fused update."""
@@ -153,7 +153,7 @@ def test_both_biases_are_clipped_once(kind):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 def test_lstm_before_arithmetic_with_the_learning_rate():
     """The layer and its gradient are apart: what computes with the rate between them runs as captured."""
     torch.manual_seed(0)

@@ -3,7 +3,6 @@ stay correct if other regions write their inputs or results.
 """
 
 import copy
-import shutil
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from torch import nn
 from oneflow._graph.compile.inductor import islands
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 

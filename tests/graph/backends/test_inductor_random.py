@@ -1,7 +1,5 @@
 """Random numbers on the inductor backend: eager's, bit for bit, and the generator ends in eager's state."""
 
-import shutil
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +9,7 @@ from torch import nn
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 

@@ -1,7 +1,5 @@
 """The inductor backend against the aten backend: writes, views, constants, numbers, layouts."""
 
-import shutil
-
 import pytest
 import torch
 from inductor_cases import assert_backends_agree, rows, sgd
@@ -10,7 +8,7 @@ from torch import nn
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 
@@ -94,9 +92,16 @@ def test_second_derivatives_by_forward_mode():
     assert_backends_agree(build, lambda: {"m": nn.Linear(4, 6)}, rows(5, 4), sgd)
 
 
-@pytest.mark.parametrize("use", [
-    lambda c: c.view(10, 3, 2), lambda c: c.as_strided((10, 3, 2), (6, 2, 1)), lambda c: c.view(10, 3, 2).mul_(2) + c.view(10, 3, 2), lambda c: c,
-], ids=["view", "as_strided", "written", "returned"])  # fmt: skip
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda c: c.view(10, 3, 2),
+        lambda c: c.as_strided((10, 3, 2), (6, 2, 1)),
+        lambda c: c.view(10, 3, 2).mul_(2) + c.view(10, 3, 2),
+        lambda c: c,
+    ],
+    ids=["view", "as_strided", "written", "returned"],
+)
 def test_results_are_laid_out_as_captured(
     use,
 ):  # inductor's form of cat copies the layout of a lone tensor, torch's kernel does not
@@ -128,7 +133,9 @@ def test_powers_of_numbers_to_integers():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
 def test_floor_division_rounds_the_exact_quotient_down(dtype):
-    """Not the rounded one, which is a whole number too large where the quotient is just below one (torch.compile 2.13)."""
+    """Not the rounded one, which is a whole number too large where the quotient is just below one
+    (torch.compile 2.13).
+    """
     inf, nan = float("inf"), float("nan")
     x = torch.tensor([11, -11, 5, 1, 0, -3, inf, 7, -0.0, 6.0], dtype=torch.float64)
     y = torch.tensor([0.44, 0.44, 0, 0.1, -1, inf, 2, nan, 3, 2], dtype=torch.float64)
@@ -197,7 +204,9 @@ def test_as_strided_of_views():
     ids=["amax", "aminmax", "norm"],
 )
 def test_indices_of_the_largest_element_are_recomputed(largest):
-    """Gradients compare the elements with the largest; computed anew in another loop, erf may be off by a rounding."""
+    """Gradients compare the elements with the largest; computed anew in another loop, erf may be off by a
+    rounding.
+    """
 
     def gradient(p):
         return torch.autograd.grad(largest(torch.erf(p[..., 0] + p[..., 1])).sum(), p)[0]
@@ -268,9 +277,15 @@ def test_sums_along_constants_have_their_dtype_and_memory():
     assert_backends_agree(build, dict, [(torch.ones(2),)])
 
 
-@pytest.mark.parametrize("write", [
-    lambda i, v: torch.zeros(100).scatter_add(0, i, v), lambda i, v: torch.ones(100).scatter_reduce(0, i, v, "prod"), lambda i, v: torch.zeros(100).index_add(0, i, v),
-], ids=["scatter_add", "scatter_reduce", "index_add"])  # fmt: skip
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda i, v: torch.zeros(100).scatter_add(0, i, v),
+        lambda i, v: torch.ones(100).scatter_reduce(0, i, v, "prod"),
+        lambda i, v: torch.zeros(100).index_add(0, i, v),
+    ],
+    ids=["scatter_add", "scatter_reduce", "index_add"],
+)
 def test_tensors_written_in_place_are_read_after_the_write(write):
     def build(self, x, mask, i, v):
         # a loop of other lengths, to which the product's loop is adapted
@@ -292,7 +307,9 @@ def test_tensors_written_in_place_are_read_after_the_write(write):
 
 
 def test_gradients_of_inverse_transforms():
-    """irfft() doubles a part of its gradient in place: the products that read it ran before that, in torch.compile too."""
+    """irfft() doubles a part of its gradient in place: the products that read it ran before that, in
+    torch.compile too.
+    """
 
     class Filtered(nn.Linear):
         def forward(self, x):
@@ -320,10 +337,16 @@ def test_writes_through_views_of_complex_tensors(view):
     assert_backends_agree(build, dict, rows(16))
 
 
-@pytest.mark.parametrize("write", [
-    lambda h, i: h.index_add(0, i, h), lambda h, i: h.index_copy(0, i, h.t()), lambda h, i: h.index_put((i[:4],), h[2:6]),
-    lambda h, i: (h * 4).long().clone().index_put(((h * 4).long()[:, 0],), (h * 4).long()[:, 1:2]),
-], ids=["rows", "columns", "a part", "indices"])  # fmt: skip
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda h, i: h.index_add(0, i, h),
+        lambda h, i: h.index_copy(0, i, h.t()),
+        lambda h, i: h.index_put((i[:4],), h[2:6]),
+        lambda h, i: (h * 4).long().clone().index_put(((h * 4).long()[:, 0],), (h * 4).long()[:, 1:2]),
+    ],
+    ids=["rows", "columns", "a part", "indices"],
+)
 def test_a_tensor_is_written_with_a_part_of_itself(write):
     def build(self, x, i):
         return write(x * 2, i)

@@ -50,15 +50,67 @@ CASES = {
     "sums of columns": (lambda: Function(lambda x: x.softmax(0) * x.std(0)), (33, 48)),
     "transposed": (lambda: Function(lambda x: x.t().contiguous() + x.sum()), (32, 48)),
     "transposed, a rest": (lambda: Function(lambda x: x.t().contiguous().exp()), (33, 50)),
-    "layer norm": (lambda: nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU(), nn.LayerNorm(32)), (8, 32)),
-    "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16)), (2, 3, 12, 12)),
-    "channels last": (lambda: nn.Sequential(nn.Conv2d(3, 16, 1), nn.BatchNorm2d(16), nn.ReLU6(), nn.Conv2d(16, 16, 3, groups=16), nn.BatchNorm2d(16), nn.ReLU6(), nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8)), (2, 3, 12, 12)),
-    "equal layers": (lambda: nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(37, 37), nn.LayerNorm(37), nn.GELU()))), (6, 37)),
-    "layers of other types": (lambda: Function(lambda x: sum((x + i).to(t).exp().float().sum(-1, keepdim=True) * x for i, t in enumerate((torch.float, torch.double, torch.float, torch.bfloat16)))), (9, 40)),
-    "layers of other sizes": (lambda: nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 48), nn.LayerNorm(48)), (6, 32)),
-    "equal constants but one": (lambda: Function(lambda x: (x.exp() + 1).sum(0) * (x.sin() * x.flip(0).exp() + 2).sum(0) + (x.flip(1).exp() + 1).sum(0)), (33, 48)),
+    "layer norm": (
+        lambda: nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU(), nn.LayerNorm(32)),
+        (8, 32),
+    ),
+    "batch norm": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16)
+        ),
+        (2, 3, 12, 12),
+    ),
+    "channels last": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 16, 1),
+            nn.BatchNorm2d(16),
+            nn.ReLU6(),
+            nn.Conv2d(16, 16, 3, groups=16),
+            nn.BatchNorm2d(16),
+            nn.ReLU6(),
+            nn.Conv2d(16, 8, 1),
+            nn.BatchNorm2d(8),
+        ),
+        (2, 3, 12, 12),
+    ),
+    "equal layers": (
+        lambda: nn.Sequential(
+            *(layer for _ in range(3) for layer in (nn.Linear(37, 37), nn.LayerNorm(37), nn.GELU()))
+        ),
+        (6, 37),
+    ),
+    "layers of other types": (
+        lambda: Function(
+            lambda x: sum(
+                (x + i).to(t).exp().float().sum(-1, keepdim=True) * x
+                for i, t in enumerate((torch.float, torch.double, torch.float, torch.bfloat16))
+            )
+        ),
+        (9, 40),
+    ),
+    "layers of other sizes": (
+        lambda: nn.Sequential(
+            nn.Linear(32, 48),
+            nn.LayerNorm(48),
+            nn.GELU(),
+            nn.Linear(48, 32),
+            nn.LayerNorm(32),
+            nn.GELU(),
+            nn.Linear(32, 48),
+            nn.LayerNorm(48),
+        ),
+        (6, 32),
+    ),
+    "equal constants but one": (
+        lambda: Function(
+            lambda x: (
+                (x.exp() + 1).sum(0) * (x.sin() * x.flip(0).exp() + 2).sum(0) + (x.flip(1).exp() + 1).sum(0)
+            )
+        ),
+        (33, 48),
+    ),
     "attention": (lambda: nn.TransformerEncoderLayer(32, 2, 48, 0.0, batch_first=True), (2, 7, 32)),
-}  # fmt: skip
+}
 SHORTCUTS = (
     "_one_table_of_vector_operations",
     "_graphs_without_code",
@@ -210,9 +262,13 @@ TREES = {
     "none": None,
     "containers": ([1, (2, None)], {"b": 3, "a": [4]}, ()),
     "named tuples": Point(1, [Point(2, 3)]),
-    "dictionaries of their own": [collections.OrderedDict(b=1, a=2), collections.defaultdict(list, c=[3]), collections.deque([4])],
+    "dictionaries of their own": [
+        collections.OrderedDict(b=1, a=2),
+        collections.defaultdict(list, c=[3]),
+        collections.deque([4]),
+    ],
     "a class of torch": torch.Size([2, 3]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)

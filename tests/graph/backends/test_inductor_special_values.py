@@ -1,7 +1,6 @@
 """The inductor backend against eager: 8-bit integers, NaN and infinite values."""
 
 import math
-import shutil
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ import torch
 import oneflow as flow
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 

@@ -3,7 +3,6 @@ with the same values.
 """
 
 import copy
-import shutil
 
 import pytest
 import torch
@@ -301,7 +300,7 @@ def test_no_steps_is_the_error_of_torch():
         Step(lambda x: model(x)[0], [model])(numbers(0))
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 @pytest.mark.parametrize("kind", ["gru", "tanh"])
 def test_a_graph_runs_them(kind):
     losses, seen = {}, []

@@ -1,14 +1,12 @@
 """Results of kernels in a compiled region whose fake kernels give another layout."""
 
-import shutil
-
 import pytest
 import torch
 import torch.nn.functional as F
 from inductor_cases import results_of_backend
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.slow,
 ]
 

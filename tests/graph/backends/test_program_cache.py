@@ -5,7 +5,6 @@ import errno
 import json
 import multiprocessing
 import os
-import shutil
 import subprocess
 import sys
 from contextvars import ContextVar
@@ -25,10 +24,10 @@ from oneflow._graph.compile.program_cache.environment import _override_of
 from oneflow._graph.compile.program_cache.store import Store, Unsafe, default_folder, default_store
 from oneflow._graph.config import Config
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
-    reason="needs Linux and a C++ compiler",
-)
+pytestmark = [
+    pytest.mark.compiler,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs Linux"),
+]
 
 
 @pytest.fixture

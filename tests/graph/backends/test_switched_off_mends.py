@@ -4,7 +4,6 @@ A few minutes, because each case is compiled several times: pytest -m slow.
 """
 
 import contextlib
-import shutil
 import warnings
 from unittest import mock
 
@@ -21,7 +20,7 @@ from oneflow._graph.compile.inductor import (
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.compiler,
     pytest.mark.filterwarnings("ignore"),
 ]
 ROWS = torch.tensor([0, 3])

@@ -3,7 +3,6 @@ copy for several readers.
 """
 
 import copy
-import shutil
 
 import pytest
 import torch
@@ -32,9 +31,12 @@ def batches():
 
 
 ACTIVATIONS = {
-    "relu6": nn.ReLU6(), "relu6 in place": nn.ReLU6(inplace=True), "hardtanh": nn.Hardtanh(-0.5, 0.25, inplace=True),
-    "leaky": nn.LeakyReLU(0.1), "leaky in place": nn.LeakyReLU(inplace=True),
-}  # fmt: skip
+    "relu6": nn.ReLU6(),
+    "relu6 in place": nn.ReLU6(inplace=True),
+    "hardtanh": nn.Hardtanh(-0.5, 0.25, inplace=True),
+    "leaky": nn.LeakyReLU(0.1),
+    "leaky in place": nn.LeakyReLU(inplace=True),
+}
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
@@ -95,7 +97,7 @@ def test_what_keeps_the_input(function):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 def test_inductor_keeps_one_copy_of_the_input_of_convolutions():
     """Depthwise convolutions run channels last. Each would otherwise compute its input again and keep it for
     its gradient.
@@ -137,7 +139,7 @@ def test_inductor_keeps_one_copy_of_the_input_of_convolutions():
     assert peaks["inductor"] < 8 * one, "7 of them; 9 where each convolution keeps its own"
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.compiler
 def test_results_and_weights_keep_their_layout_under_channels_last():
     torch.manual_seed(0)
     model = nn.Sequential(

@@ -1,4 +1,6 @@
-"""Rewrites of the forward and backward pass: activations, bias and gelu, masked softmax and dropout become kernels."""
+"""Rewrites of the forward and backward pass: activations, bias and gelu, masked softmax and dropout become
+kernels.
+"""
 
 import math
 
@@ -24,7 +26,7 @@ from oneflow._graph.program.passes import fuse_activations
 aten, ops = torch.ops.aten, torch.ops
 
 
-# -- activations ------------------------------------------------------------------------------------------------------
+# -- activations ---------------------------------------------------------------------------------------------
 FORMS = [(sign, kernel, form) for sign, kernel, forms in fuse_activations.COMPOSITIONS for form in forms]
 IDS = [
     f"{kernel if isinstance(kernel, str) else kernel[0].__name__}-{i}"
@@ -120,7 +122,7 @@ def test_only_the_gradient_is_rewritten_where_the_inside_is_returned():
     )
 
 
-# -- bias and gelu ----------------------------------------------------------------------------------------------------
+# -- bias and gelu -------------------------------------------------------------------------------------------
 @needs_kernels
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("how", ["sum", "sum the other way", "written out"])
@@ -174,7 +176,7 @@ def test_other_gelus_stay(name):
     assert_untouched(function, [x, b], backward=False)
 
 
-# -- softmax ----------------------------------------------------------------------------------------------------------
+# -- softmax -------------------------------------------------------------------------------------------------
 def mask_of(kind):
     torch.manual_seed(3)
     full = torch.rand(2, 3, 6, 6) > 0.4
@@ -244,7 +246,9 @@ def test_masks_that_broadcast(kind):
 
 @needs_kernels
 def test_a_transposed_mask():
-    """The kernel reads it from a copy. The gradient had the mask's layout, which the kernel would not give, and stays as it was."""
+    """The kernel reads it from a copy. The gradient had the mask's layout, which the kernel would not give,
+    and stays as it was.
+    """
     mask = mask_of("transposed")
     assert_rewritten(
         lambda x: torch.softmax(torch.where(mask, x * 0.5, -1e4), -1),
@@ -319,7 +323,7 @@ def test_other_softmaxes_stay(name):
     )
 
 
-# -- dropout ----------------------------------------------------------------------------------------------------------
+# -- dropout -------------------------------------------------------------------------------------------------
 @needs_kernels
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_dropout_keeps_its_distribution_and_its_mask(p):

@@ -27,7 +27,7 @@ aten, ops = torch.ops.aten, torch.ops
 GELU = fuse_activations.COMPOSITIONS[0][2][0]
 
 
-# -- products ---------------------------------------------------------------------------------------------------------
+# -- products ------------------------------------------------------------------------------------------------
 def test_sums_of_products_accumulate():
     torch.manual_seed(0)
     a, b, c = torch.randn(2, 3, 8), torch.randn(8, 5), torch.randn(8, 5)
@@ -116,7 +116,7 @@ def test_scaled_products_with_other_users_stay():
     assert_untouched(function, [torch.randn(2, 3, 8, 4), torch.randn(2, 3, 8, 4)], backward=False)
 
 
-# -- the update -------------------------------------------------------------------------------------------------------
+# -- the update ----------------------------------------------------------------------------------------------
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
     "plain sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -227,7 +227,7 @@ def test_float64_gradients_are_scaled_before_the_update():
     assert aten.mul_.Tensor in targets(graph)
 
 
-# -- options and whole models -----------------------------------------------------------------------------------------
+# -- options and whole models --------------------------------------------------------------------------------
 def test_without_the_options_no_rounding_pass_runs():
     _, graph = graph_of(lambda x: GELU(x * 1.0), [torch.randn(5, 7)], None)
     ran = {stage for stage, _, _ in graph.program.history}

@@ -148,7 +148,10 @@ def test_wrong_arguments_are_named(tmp_path):
         loaded(x[:2], y)
     with pytest.raises(
         TypeError,
-        match=r"saved for the call \(torch.float32\[6, 4\], torch.int64\[6\]\), found \(torch.float32\[6, 4\]\)",
+        match=(
+            r"saved for the call \(torch.float32\[6, 4\], torch.int64\[6\]\), found \(torch.float32\[6,"
+            r" 4\]\)"
+        ),
     ):
         loaded(x)
     with pytest.raises(TypeError, match="argument 'y'.*must be a tensor, found ndarray"):
@@ -247,7 +250,9 @@ def test_an_lstm_trains_also_when_called_under_no_grad():
 
 
 def test_all_programs_of_a_graph_are_kept(tmp_path):
-    """Shapes, Python arguments and structures that it was called with before; they share weights and state."""
+    """Shapes, Python arguments and structures that it was called with before; they share weights and
+    state.
+    """
 
     class Step(nn.Graph):
         def __init__(self, model):

@@ -75,7 +75,9 @@ def test_runtime_state_dict_without_eager_state_leaves_the_weights_alone():
 
 
 def test_runtime_state_dict_of_a_dynamic_graph_is_named(tmp_path):
-    """onediff walks through the programs of such a graph, looks at their `outputs_original` and saves them."""
+    """onediff walks through the programs of such a graph, looks at their `outputs_original` and saves
+    them.
+    """
 
     class Dynamic(nn.Graph):
         @nn.Graph.with_dynamic_input_shape()

@@ -1,8 +1,9 @@
-"""Saved graphs with machine code: graph.save(path, compiled=True) and load_graph(path, trust_binaries=True)."""
+"""Saved graphs with machine code: graph.save(path, compiled=True) and load_graph(path,
+trust_binaries=True).
+"""
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -13,10 +14,10 @@ import oneflow as flow
 import oneflow.nn as nn
 from oneflow._graph.compile.inductor import compiler
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
-    reason="needs Linux and a C++ compiler",
-)
+pytestmark = [
+    pytest.mark.compiler,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs Linux"),
+]
 
 
 class Step(nn.Graph):

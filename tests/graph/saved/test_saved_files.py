@@ -1,4 +1,6 @@
-"""The files of saved graphs: modes, interrupted and concurrent saves, full disks, structures, and kernels in a fresh process."""
+"""The files of saved graphs: modes, interrupted and concurrent saves, full disks, structures, and kernels in
+a fresh process.
+"""
 
 import enum
 import json

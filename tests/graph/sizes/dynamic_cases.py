@@ -1,4 +1,5 @@
-"""Models whose arguments change their sizes: name -> (module, batch of a size, loss, programs for five sizes).
+"""Models whose arguments change their sizes: name -> (module, batch of a size, loss, programs for five
+sizes).
 
 The usual number is two: a static program for the first size and a symbolic one for the other four. If torch's
 kernels or Python need more programs, the reason is beside the number.
@@ -120,7 +121,9 @@ def of_the_length(m, x):
 
 
 CASES = {
-    "rows of a perceptron": Case(lambda: nn.Sequential(linear(), nn.GELU(), linear()), rows, lambda m, x: squared(m(x))),
+    "rows of a perceptron": Case(
+        lambda: nn.Sequential(linear(), nn.GELU(), linear()), rows, lambda m, x: squared(m(x))
+    ),
     "transformer layer": Case(
         lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), sequence, lambda m, x: squared(m(x))
     ),
@@ -132,44 +135,66 @@ CASES = {
     "convolution over the batch": Case(convolution, batch_of_images, lambda m, x: squared(m(x)), 3),
     "convolution over the image": Case(convolution, images, lambda m, x: squared(m(x))),
     "strided convolution and norms": Case(Normed, images, lambda m, x: squared(m(x))),
-    "transposed convolution": Case(lambda: nn.ConvTranspose2d(4, 4, 3, 2), images, lambda m, x: squared(m(x))),
+    "transposed convolution": Case(
+        lambda: nn.ConvTranspose2d(4, 4, 3, 2), images, lambda m, x: squared(m(x))
+    ),
     "convolution of a sequence": Case(
         lambda: nn.Conv1d(8, 8, 3, padding=1), lambda n: (torch.randn(2, 8, n),), lambda m, x: squared(m(x))
     ),
     "pooling": Case(convolution, images, pooled),
     "patches of 4": Case(convolution, images, patches, sizes=(24, 16, 32, 8, 48)),
-    "lstm over the length": Case(lambda: nn.LSTM(8, 8, batch_first=True), sequence, lambda m, x: squared(m(x)[0])),
+    "lstm over the length": Case(
+        lambda: nn.LSTM(8, 8, batch_first=True), sequence, lambda m, x: squared(m(x)[0])
+    ),
     "lstm over the batch": Case(
         lambda: nn.LSTM(8, 8, 2, batch_first=True, bidirectional=True),
         lambda n: (torch.randn(n, 6, 8),),
         lambda m, x: squared(m(x)[0]),
     ),
     # the steps are recorded one by one
-    "gru over the length": Case(lambda: nn.GRU(8, 8, batch_first=True), sequence, lambda m, x: squared(m(x)[0]), 5),
+    "gru over the length": Case(
+        lambda: nn.GRU(8, 8, batch_first=True), sequence, lambda m, x: squared(m(x)[0]), 5
+    ),
     "gru over the batch": Case(
-        lambda: nn.GRU(8, 8, batch_first=True), lambda n: (torch.randn(n, 6, 8),), lambda m, x: squared(m(x)[0])
+        lambda: nn.GRU(8, 8, batch_first=True),
+        lambda n: (torch.randn(n, 6, 8),),
+        lambda m, x: squared(m(x)[0]),
     ),
     "attention": Case(linear, sequence, attention()),
     "causal attention": Case(linear, sequence, attention(is_causal=True)),
     "attention with dropout": Case(linear, sequence, attention(dropout_p=0.5)),
     "attention with a mask": Case(linear, sequence, masked_attention),
-    "layer norm": Case(lambda: nn.Sequential(linear(), nn.LayerNorm(8)), sequence, lambda m, x: squared(m(x))),
-    "batch norm of rows": Case(lambda: nn.Sequential(linear(), nn.BatchNorm1d(8)), rows, lambda m, x: squared(m(x))),
+    "layer norm": Case(
+        lambda: nn.Sequential(linear(), nn.LayerNorm(8)), sequence, lambda m, x: squared(m(x))
+    ),
+    "batch norm of rows": Case(
+        lambda: nn.Sequential(linear(), nn.BatchNorm1d(8)), rows, lambda m, x: squared(m(x))
+    ),
     "dropout": Case(linear, sequence, lambda m, x: squared(F.dropout(m(x), 0.5))),
     "checkpoint": Case(linear, sequence, recomputed),
     "autocast": Case(linear, sequence, half),
     "numbers of the length": Case(linear, sequence, of_the_length),
     "views": Case(linear, sequence, lambda m, x: squared(m(x).view(-1, 8).t().reshape(8, 2, -1)[:, :, 1:])),
-    "expand and sum": Case(linear, sequence, lambda m, x: squared(m(x) + m(x).sum(1, keepdim=True).expand(-1, x.shape[1], -1))),
+    "expand and sum": Case(
+        linear, sequence, lambda m, x: squared(m(x) + m(x).sum(1, keepdim=True).expand(-1, x.shape[1], -1))
+    ),
     "einsum": Case(linear, sequence, lambda m, x: squared(torch.einsum("btd,bsd->bts", m(x), m(x)))),
-    "slices and cat": Case(linear, sequence, lambda m, x: squared(torch.cat([m(x)[:, 1:], *m(x).chunk(2, 1)], 1))),
-    "pad, roll, flip": Case(linear, sequence, lambda m, x: squared(F.pad(m(x), (0, 0, 1, 2)).roll(1, 1).flip(1))),
+    "slices and cat": Case(
+        linear, sequence, lambda m, x: squared(torch.cat([m(x)[:, 1:], *m(x).chunk(2, 1)], 1))
+    ),
+    "pad, roll, flip": Case(
+        linear, sequence, lambda m, x: squared(F.pad(m(x), (0, 0, 1, 2)).roll(1, 1).flip(1))
+    ),
     "gather and where": Case(
         linear,
         sequence,
-        lambda m, x: squared(torch.where(m(x) > 0, m(x), m(x).gather(1, torch.zeros(2, x.shape[1], 8, dtype=torch.long)))),
+        lambda m, x: squared(
+            torch.where(m(x) > 0, m(x), m(x).gather(1, torch.zeros(2, x.shape[1], 8, dtype=torch.long)))
+        ),
     ),
-    "interpolation": Case(convolution, images, lambda m, x: squared(F.interpolate(m(x), scale_factor=2.0, mode="bilinear"))),
+    "interpolation": Case(
+        convolution, images, lambda m, x: squared(F.interpolate(m(x), scale_factor=2.0, mode="bilinear"))
+    ),
     "cumulative sum, top, sort": Case(
         linear, sequence, lambda m, x: squared(m(x).cumsum(1) + m(x).topk(1, 1)[0] + m(x).sort(1)[0])
     ),
@@ -180,7 +205,9 @@ CASES = {
         linear, lambda n: (torch.randn(2, 64, 8)[:, :n],), lambda m, x: squared(m(x).view(-1, 4))
     ),
     "channels last": Case(
-        convolution, lambda n: (torch.randn(2, 4, n, n).to(memory_format=torch.channels_last),), lambda m, x: squared(m(x))
+        convolution,
+        lambda n: (torch.randn(2, 4, n, n).to(memory_format=torch.channels_last),),
+        lambda m, x: squared(m(x)),
     ),
     "selected rows": Case(linear, rows, lambda m, x: squared(m(x)[x.detach()[:, 0] > 0].cumsum(0))),
-}  # fmt: skip
+}

@@ -1,4 +1,6 @@
-"""Branches of build() on sizes and integers that depend on values: a program for each outcome, errors elsewhere."""
+"""Branches of build() on sizes and integers that depend on values: a program for each outcome, errors
+elsewhere.
+"""
 
 import math
 
@@ -11,12 +13,15 @@ from unknown_size_cases import Positive, seeded, trained
 import oneflow as flow
 
 
-@pytest.mark.parametrize("function, line", [
-    (lambda x: sum(row for row in x[x > 0]), "for row in x[x > 0]"),
-    (lambda x: [x for _ in range(x[x > 0].shape[0])][0], "range(x[x > 0].shape[0])"),
-    (lambda x: x * float(x[x > 0].shape[0]), "float(x[x > 0].shape[0])"),
-    (lambda x: x * int(x[x > 0].shape[0]), "int(x[x > 0].shape[0])"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function, line",
+    [
+        (lambda x: sum(row for row in x[x > 0]), "for row in x[x > 0]"),
+        (lambda x: [x for _ in range(x[x > 0].shape[0])][0], "range(x[x > 0].shape[0])"),
+        (lambda x: x * float(x[x > 0].shape[0]), "float(x[x > 0].shape[0])"),
+        (lambda x: x * int(x[x > 0].shape[0]), "int(x[x > 0].shape[0])"),
+    ],
+)
 def test_python_that_needs_the_size_is_an_error_with_the_line(function, line):
     graph = Positive(function)
     x = torch.randn(4, 5)
@@ -54,19 +59,22 @@ def classes(x):
     return (x * 2).abs().long()
 
 
-@pytest.mark.parametrize("function, programs", [
-    (lambda x: x * 2 if (x > 0).sum() > 5 else -x, 2),
-    (lambda x: x * 2 if x.argmax() else -x, 2),
-    (lambda x: x * 2 if (x.argmax(0) == 1).any() else -x, 2),
-    (lambda x: x * 2 if not ((x > 0).sum() == 5) | (x.argmax() < 7) else -x, 2),
-    (lambda x: x * capped_one_hot(classes(x)).sum(-1), 1),
-    (lambda x: max((x > 0).sum(), 4), 1),
-    (lambda x: max((x > 0).sum(), 5.5) + x, 2),
-    (lambda x: torch.as_tensor(min((x > 0).sum(), 10.5)), 2),
-    (lambda x: x[..., None] * torch.nn.functional.one_hot(classes(x)), 1),
-    (lambda x: x[..., None] * torch.nn.functional.one_hot(classes(x), classes(x).max().item() + 2), 1),
-    (lambda x: torch.nn.functional.one_hot(classes(x[x > 0]), 30).sum(0), 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function, programs",
+    [
+        (lambda x: x * 2 if (x > 0).sum() > 5 else -x, 2),
+        (lambda x: x * 2 if x.argmax() else -x, 2),
+        (lambda x: x * 2 if (x.argmax(0) == 1).any() else -x, 2),
+        (lambda x: x * 2 if not ((x > 0).sum() == 5) | (x.argmax() < 7) else -x, 2),
+        (lambda x: x * capped_one_hot(classes(x)).sum(-1), 1),
+        (lambda x: max((x > 0).sum(), 4), 1),
+        (lambda x: max((x > 0).sum(), 5.5) + x, 2),
+        (lambda x: torch.as_tensor(min((x > 0).sum(), 10.5)), 2),
+        (lambda x: x[..., None] * torch.nn.functional.one_hot(classes(x)), 1),
+        (lambda x: x[..., None] * torch.nn.functional.one_hot(classes(x), classes(x).max().item() + 2), 1),
+        (lambda x: torch.nn.functional.one_hot(classes(x[x > 0]), 30).sum(0), 1),
+    ],
+)
 def test_tensors_of_integers_where_python_asks_for_their_truth_or_numbers(function, programs):
     graph = Positive(function)
     for k in range(8):
@@ -76,12 +84,15 @@ def test_tensors_of_integers_where_python_asks_for_their_truth_or_numbers(functi
     assert len(graph._engine.programs) <= programs
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: x * 2 if torch.isfinite(x).all() else x.clamp(-3, 3),
-    lambda x: x.clamp(-3, 3) if torch.isinf(x).any() or torch.isnan(x).any() else x * 2,
-    lambda x: x * 2 if not (x.isnan() | x.isinf()).any().item() else -x,
-    lambda x: x.clamp(-3, 3) if not x.mean().isfinite() else x * 2,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2 if torch.isfinite(x).all() else x.clamp(-3, 3),
+        lambda x: x.clamp(-3, 3) if torch.isinf(x).any() or torch.isnan(x).any() else x * 2,
+        lambda x: x * 2 if not (x.isnan() | x.isinf()).any().item() else -x,
+        lambda x: x.clamp(-3, 3) if not x.mean().isfinite() else x * 2,
+    ],
+)
 def test_values_that_are_not_finite_take_the_other_branch(function):
     """As DETR and Mask2Former clamp what has overflowed."""
     graph = Positive(function)
@@ -162,12 +173,15 @@ def test_a_branch_that_raises():
     assert torch.equal(graph(x), x * 2) and len(graph._engine.programs) == 1
 
 
-@pytest.mark.parametrize("check, error", [
-    (lambda n: torch._check(n % 3 == 0), RuntimeError),
-    (lambda n: torch._check(n >= 3, lambda: "too few"), RuntimeError),
-    (lambda n: torch._check_value(n == 3), ValueError),
-    (lambda n: torch._check_index(n == 3), IndexError),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "check, error",
+    [
+        (lambda n: torch._check(n % 3 == 0), RuntimeError),
+        (lambda n: torch._check(n >= 3, lambda: "too few"), RuntimeError),
+        (lambda n: torch._check_value(n == 3), ValueError),
+        (lambda n: torch._check_index(n == 3), IndexError),
+    ],
+)
 def test_check_of_torch_is_made_in_each_run(check, error):
     def build(x):
         rows = x[x > 0]
@@ -187,7 +201,9 @@ def test_check_of_torch_is_made_in_each_run(check, error):
 
 
 def test_a_branch_that_raises_is_not_recorded():
-    """Whether build() raises is decided by the values, however the test is written and whichever way is likely."""
+    """Whether build() raises is decided by the values, however the test is written and whichever way is
+    likely.
+    """
 
     def build(x, n):
         rows = x[x > 0]
@@ -259,11 +275,15 @@ class Dropping(nn.Module):
         return x * self.scale
 
 
-@pytest.mark.parametrize("sample", [
-    lambda: torch.rand([]),
-    lambda: torch.empty(1).uniform_(),
-    lambda: torch.randn(2).abs().mean(),
-], ids=["rand", "uniform_", "computed"])  # fmt: skip
+@pytest.mark.parametrize(
+    "sample",
+    [
+        lambda: torch.rand([]),
+        lambda: torch.empty(1).uniform_(),
+        lambda: torch.randn(2).abs().mean(),
+    ],
+    ids=["rand", "uniform_", "computed"],
+)
 def test_a_branch_on_sampled_numbers_has_eagers_bits(sample):
     results = []
     for is_graph in (False, True):

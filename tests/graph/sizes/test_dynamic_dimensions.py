@@ -18,7 +18,9 @@ import oneflow as flow
 
 
 def train_both(module, batches, loss, make=adamw, **config):
-    """Train a module and its copy, in eager mode and by a graph; returns (eager's values, the graph's, the graph)."""
+    """Train a module and its copy, in eager mode and by a graph; returns (eager's values, the graph's, the
+    graph).
+    """
     other = copy.deepcopy(module)
     optimizer, expected, got = make(module.parameters()), [], []
     graph = Training(other, loss, make(other.parameters()), **config)
@@ -154,9 +156,12 @@ QUESTIONS = {
     "a table": (lambda x: x * (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9)[x.shape[0]], 5),
     "a shape that is compared": (lambda x: x * 2 if x.shape == (7, 3) else x, 3),
     "pieces": (lambda x: torch.cat([p * 2 for p in x.split(4)]), 5),
-    "random numbers": (lambda x: F.dropout(x) + torch.rand(x.shape[0], 1) + torch.randperm(len(x))[:, None], 2),
+    "random numbers": (
+        lambda x: F.dropout(x) + torch.rand(x.shape[0], 1) + torch.randperm(len(x))[:, None],
+        2,
+    ),
     "values and sizes": (lambda x: x[x[:, 0] > 0] / x.shape[0], 2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -173,12 +178,27 @@ def test_python_that_computes_with_sizes(name):
 
 
 ACCIDENTS = {
-    "two lengths": (lambda x, y: torch.cat([x, y]), [((4, 3), (4, 3)), ((7, 3), (7, 3)), ((5, 3), (6, 3)), ((1, 3), (9, 3))]),
-    "rows and columns": (lambda x, y: x.t() + y.sum(), [((4, 4), (1,)), ((7, 7), (1,)), ((5, 6), (1,)), ((2, 9), (1,))]),
-    "a product": (lambda x, y: x @ y, [((4, 4), (4, 4)), ((7, 7), (7, 7)), ((5, 6), (6, 2)), ((1, 3), (3, 1))]),
-    "broadcasting": (lambda x, y: x * y, [((4, 3), (4, 3)), ((7, 3), (7, 3)), ((5, 3), (1, 3)), ((1, 3), (6, 3))]),
-    "empty": (lambda x, y: torch.cat([x, y]).sum(0), [((4, 3), (4, 3)), ((7, 3), (5, 3)), ((0, 3), (6, 3)), ((0, 3), (0, 3))]),
-}  # fmt: skip
+    "two lengths": (
+        lambda x, y: torch.cat([x, y]),
+        [((4, 3), (4, 3)), ((7, 3), (7, 3)), ((5, 3), (6, 3)), ((1, 3), (9, 3))],
+    ),
+    "rows and columns": (
+        lambda x, y: x.t() + y.sum(),
+        [((4, 4), (1,)), ((7, 7), (1,)), ((5, 6), (1,)), ((2, 9), (1,))],
+    ),
+    "a product": (
+        lambda x, y: x @ y,
+        [((4, 4), (4, 4)), ((7, 7), (7, 7)), ((5, 6), (6, 2)), ((1, 3), (3, 1))],
+    ),
+    "broadcasting": (
+        lambda x, y: x * y,
+        [((4, 3), (4, 3)), ((7, 3), (7, 3)), ((5, 3), (1, 3)), ((1, 3), (6, 3))],
+    ),
+    "empty": (
+        lambda x, y: torch.cat([x, y]).sum(0),
+        [((4, 3), (4, 3)), ((7, 3), (5, 3)), ((0, 3), (6, 3)), ((0, 3), (0, 3))],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ACCIDENTS)

@@ -15,8 +15,10 @@ RESIZES = {
     "nearest-exact": lambda x: F.interpolate(x, scale_factor=2, mode="nearest-exact"),
     "linear": lambda x: F.interpolate(x.flatten(2), scale_factor=2, mode="linear"),
     "trilinear": lambda x: F.interpolate(x[:, None], scale_factor=2, mode="trilinear"),
-    "channels last": lambda x: F.interpolate(x.to(memory_format=torch.channels_last), scale_factor=2, mode="bilinear"),
-}  # fmt: skip
+    "channels last": lambda x: F.interpolate(
+        x.to(memory_format=torch.channels_last), scale_factor=2, mode="bilinear"
+    ),
+}
 
 
 class Step(flow.nn.Graph):

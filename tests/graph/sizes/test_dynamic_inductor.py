@@ -4,7 +4,6 @@ program cache, the default backend.
 
 import copy
 import json
-import shutil
 import sys
 import time
 
@@ -22,10 +21,10 @@ from oneflow._graph.compile.inductor.matmul import multiply_in_blocks
 from oneflow._graph.compile.program_cache.store import Store
 from oneflow._kernels import _ext
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
-    reason="needs Linux and a C++ compiler",
-)
+pytestmark = [
+    pytest.mark.compiler,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs Linux"),
+]
 
 
 @pytest.fixture

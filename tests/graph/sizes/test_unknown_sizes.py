@@ -1,5 +1,5 @@
-"""Value-dependent sizes (x[mask], nonzero, unique) inside build(): bitwise equal to eager, one program for all
-sizes, including empty tensors.
+"""Value-dependent sizes (x[mask], nonzero, unique) inside build(): bitwise equal to eager, one program for
+all sizes, including empty tensors.
 """
 
 import pytest
@@ -234,17 +234,20 @@ def written_at_a_number(x):
     return x
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: x.sum() / max(1, (x > 0).sum().item()) + x.clamp(max=largest(x)) ** largest(x),
-    lambda x: x[largest(x)] + x.t()[None, :, largest(x)],
-    lambda x: x[largest(x), largest(x.t())],
-    lambda x: x.t()[torch.tensor([0, 2, 1]), largest(x)],
-    lambda x: x[: (x > 0).any(1).sum().item()] * 2,
-    lambda x: flow.ones((x > 0).sum().item(), 2) * x[0, 0],
-    lambda x: x if largest(x) else -x,
-    lambda x: x * x.argmax(0).tolist()[0],
-    written_at_a_number,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum() / max(1, (x > 0).sum().item()) + x.clamp(max=largest(x)) ** largest(x),
+        lambda x: x[largest(x)] + x.t()[None, :, largest(x)],
+        lambda x: x[largest(x), largest(x.t())],
+        lambda x: x.t()[torch.tensor([0, 2, 1]), largest(x)],
+        lambda x: x[: (x > 0).any(1).sum().item()] * 2,
+        lambda x: flow.ones((x > 0).sum().item(), 2) * x[0, 0],
+        lambda x: x if largest(x) else -x,
+        lambda x: x * x.argmax(0).tolist()[0],
+        written_at_a_number,
+    ],
+)
 def test_an_integer_that_is_read_is_a_number_of_each_run(function):
     graph = Positive(function)
     for shift in (0.0, -9.0, 9.0, 0.0):
@@ -326,13 +329,35 @@ def test_what_needs_one_size_gets_it():
 TARGET = torch.arange(30.0).view(5, 6)
 
 
-@pytest.mark.parametrize("together", [
-    lambda rows: rows + TARGET, lambda rows: torch.where(TARGET > 7, rows, TARGET), lambda rows: torch.cat([rows, TARGET], 1), lambda rows: rows.expand(5, 6),
-    lambda rows: torch.zeros(5, 6).copy_(rows), lambda rows: F.mse_loss(rows, TARGET), lambda rows: F.binary_cross_entropy_with_logits(rows, TARGET / 30),
-    lambda rows: F.smooth_l1_loss(rows.view(-1, 2, 3), TARGET.view(5, 2, 3), reduction="none"), lambda rows: torch.broadcast_tensors(rows, TARGET)[0],
-], ids=["add", "where", "cat", "expand", "copy_", "mse_loss", "binary_cross_entropy_with_logits", "smooth_l1_loss", "broadcast_tensors"])  # fmt: skip
+@pytest.mark.parametrize(
+    "together",
+    [
+        lambda rows: rows + TARGET,
+        lambda rows: torch.where(TARGET > 7, rows, TARGET),
+        lambda rows: torch.cat([rows, TARGET], 1),
+        lambda rows: rows.expand(5, 6),
+        lambda rows: torch.zeros(5, 6).copy_(rows),
+        lambda rows: F.mse_loss(rows, TARGET),
+        lambda rows: F.binary_cross_entropy_with_logits(rows, TARGET / 30),
+        lambda rows: F.smooth_l1_loss(rows.view(-1, 2, 3), TARGET.view(5, 2, 3), reduction="none"),
+        lambda rows: torch.broadcast_tensors(rows, TARGET)[0],
+    ],
+    ids=[
+        "add",
+        "where",
+        "cat",
+        "expand",
+        "copy_",
+        "mse_loss",
+        "binary_cross_entropy_with_logits",
+        "smooth_l1_loss",
+        "broadcast_tensors",
+    ],
+)
 def test_as_many_rows_as_a_tensor_has(together):
-    """The number of the highest scores is known to be five by who wrote it; a call with another number is eager's error."""
+    """The number of the highest scores is known to be five by who wrote it; a call with another number is
+    eager's error.
+    """
     score = nn.Linear(6, 1)
     selected = lambda x, n: x[(torch.arange(12) < n + 0 * score(x)[:, 0])[score(x)[:, 0].argsort().argsort()]]
     graph = Positive(None)

@@ -18,7 +18,9 @@ def batches():
 
 
 def trained(model, loss_of, data, make=lambda p: torch.optim.AdamW(p, lr=0.01)):
-    """(eager's losses and state, the graph's, the graph) of a training by loss_of(model, *batch) on each batch."""
+    """(eager's losses and state, the graph's, the graph) of a training by loss_of(model, *batch) on each
+    batch.
+    """
     other = copy.deepcopy(model)
     optimizers = make(model.parameters()), make(other.parameters())
 

@@ -38,7 +38,9 @@ def _kernel_name(text, end):
 
 
 def translate(text):
-    """CUDA source as C++: launches become calls of emulated::launch, registrations go to the CPU's dispatch key."""
+    """CUDA source as C++: launches become calls of emulated::launch, registrations go to the CPU's dispatch
+    key.
+    """
     while "<<<" in text:
         opening = text.index("<<<")
         start, close = _kernel_name(text, opening), text.index(">>>", opening)

@@ -1,4 +1,6 @@
-"""Small trainings of libraries for PyTorch: each function returns a model, a loss and the arguments of the calls."""
+"""Small trainings of libraries for PyTorch: each function returns a model, a loss and the arguments of the
+calls.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ STEPS = 3
 
 @dataclass(frozen=True)
 class Training:
-    """What a step trains: `loss(model, *batch)` of each batch, and whether the optimizer needs no other one."""
+    """What a step trains: `loss(model, *batch)` of each batch, and whether the optimizer needs no
+    other one.
+    """
 
     model: nn.Module
     loss: Callable[..., torch.Tensor]
@@ -338,8 +342,10 @@ def optimizer_of(name: str) -> Callable[[], Training]:
 
 
 OPTIMIZERS = (
-    "adabelief adafactor adan adamp ademamix adopt apollo avagrad came diffgrad fromage gravity lamb lars lion mars"
-    " nadam novograd padam pid prodigy qhadam radam ranger ranger21 rmsprop schedulefreeadamw sgdp sgdw sm3 soap"
+    "adabelief adafactor adan adamp ademamix adopt apollo avagrad came diffgrad fromage gravity lamb"
+    " lars lion mars"
+    " nadam novograd padam pid prodigy qhadam radam ranger ranger21 rmsprop schedulefreeadamw sgdp"
+    " sgdw sm3 soap"
     " sophiah stableadamw swats tiger yogi grams muon adabound adanorm aggmo a2grad accsgd asgd dadaptadam"
 )
 

@@ -13,8 +13,9 @@ AS_PROGRAM, IN_EAGER_MODE = "as one program", "in eager mode, with a warning"
 def compared(make, calls, backend="aten"):
     """Run steps of two equal states, and return how the compiled one ran.
 
-    `make()` returns a step and the function that returns its state. `calls` are functions that return the arguments
-    of each call. AssertionError if an outcome, a written argument, the random state or the state differs.
+    `make()` returns a step and the function that returns its state. `calls` are functions that return the
+    arguments of each call. AssertionError if an outcome, a written argument, the random state or the state
+    differs.
     """
     eager, eager_state = make()
     step, state = make()

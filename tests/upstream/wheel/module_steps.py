@@ -13,7 +13,9 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 def make_training(info, sample, dtype):
-    """Return a step that trains a new layer on the arguments of a sample, and a function that returns the state."""
+    """Return a step that trains a new layer on the arguments of a sample, and a function that returns the
+    state.
+    """
     seed_all(3)
     create = sample.constructor_input
     layer = class_of(info)(*create.args, **create.kwargs).to(dtype=dtype).train()

@@ -27,7 +27,9 @@ def strided(t):
 
 
 def outcome_of_layer(info, sample, dtype, training, change):
-    """Run a new layer on a sample. The outcome has the results, the gradients, the state and the text of it."""
+    """Run a new layer on a sample. The outcome has the results, the gradients, the state and the text
+    of it.
+    """
     create, given = sample.constructor_input, sample.forward_input
 
     def call():

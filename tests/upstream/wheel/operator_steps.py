@@ -1,4 +1,6 @@
-"""Every operator of torch's op_db with its gradients as a compiled step: aten gives the bits of eager mode."""
+"""Every operator of torch's op_db with its gradients as a compiled step: aten gives the bits of eager
+mode.
+"""
 
 import pytest
 from compiled import AS_PROGRAM, IN_EAGER_MODE, compared

@@ -32,7 +32,9 @@ def method_of(op, variant):
 
 
 def forms(op):
-    """Return {form: function} of an operator. The package adds methods to Tensor, but not to its base class."""
+    """Return {form: function} of an operator. The package adds methods to Tensor, but not to its base
+    class.
+    """
     result = {"function": function_of(op)}
     for form, variant in (("method", op.method_variant), ("in place", op.inplace_variant)):
         if hasattr(torch_itself._C.TensorBase, getattr(variant, "__name__", "")):

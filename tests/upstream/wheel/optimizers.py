@@ -1,4 +1,6 @@
-"""Every optimizer of torch's optim_db in eager mode: each dtype and each choice of options, over four steps."""
+"""Every optimizer of torch's optim_db in eager mode: each dtype and each choice of options, over four
+steps.
+"""
 
 import pytest
 import torch

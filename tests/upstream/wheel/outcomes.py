@@ -1,4 +1,6 @@
-"""Describe what a call gives as short texts, which `make upstream` compares between plain torch and the drop-in."""
+"""Describe what a call gives as short texts, which `make upstream` compares between plain torch and the
+drop-in.
+"""
 
 import hashlib
 
@@ -8,7 +10,9 @@ from torch.utils import _pytree as pytree
 
 
 def text_of(leaf):
-    """Return the type, layout and values of a leaf: tensors as a digest of their bytes, where all nan are equal."""
+    """Return the type, layout and values of a leaf: tensors as a digest of their bytes, where all nan are
+    equal.
+    """
     if not isinstance(leaf, torch.Tensor):
         return (
             f"{type(leaf).__name__} {leaf!r}" if isinstance(leaf, (int, float, str)) else type(leaf).__name__

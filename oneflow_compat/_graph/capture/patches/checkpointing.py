@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import checkpoint
 
+from .... import _active
 from ...._global.tensor import memory_of
-from ... import scopes
 from ...program.program import roots, written_args
 from .patching import patched_attributes
 
@@ -30,7 +30,7 @@ def torch_checkpoints(patched: Any, capturing: Any, recorder: Recorder) -> Itera
     """
 
     def marked(function: Callable[..., Any], first_recomputation: Any) -> Any:
-        runs, path, scope = [], recorder.module_path, scopes.current_scope()
+        runs, path, scope = [], recorder.module_path, _active.REPORTED_SCOPE.get()
 
         def run(*args: Any, **kwargs: Any) -> Any:
             runs.append(True)
@@ -38,7 +38,7 @@ def torch_checkpoints(patched: Any, capturing: Any, recorder: Recorder) -> Itera
             recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first_recomputation, path
             try:
                 # with the Python dispatcher, other operators than in the first run would be recorded
-                with torch._C._DisablePythonDispatcher(), scopes.ScopeContext(scope):
+                with torch._C._DisablePythonDispatcher(), _active.reporting_scope(scope):
                     return function(*args, **kwargs)
             finally:
                 recorder.recomputing, recorder.module_path = outer

@@ -103,7 +103,7 @@ class Plan:
     outputs: list[Node]  # nodes of the program that the region computes
     late: set[Node]  # nodes of the rest
     request: program_cache.Request | None  # None if the program cache cannot keep the region
-    subject: Subject | None  # what a compiled form is compared with; None if it is not
+    subject: Subject | None  # the captured form that a compiled form is compared with, or None
 
     @property
     def infos(self) -> list[TensorInfo]:
@@ -238,7 +238,7 @@ def compile_region(
         begin = time.perf_counter()
         import_lowerings()
         known_operators = with_known_shapes(region.graph)
-        if request and (store or default_store()):  # it keeps what inductor's cache would keep
+        if request and (store or default_store()):  # our store keeps what inductor's cache would keep
             options = {"fx_graph_cache": False, **dict(options)}
         function = _compiled(region, infos, options)
         built = library_of(function, known_operators)
@@ -323,7 +323,7 @@ def _compile(
         mode,
         tracing(TracingContext(mode)),
     ):
-        # in C++, some kernels need each size as a number; their Python forms do not
+        # Some kernels need each size as a number in C++; their Python forms do not.
         with torch._C._EnablePythonDispatcher() if symbols else contextlib.nullcontext():
             gm = _functional_graph(module, examples, len(sizes))
         changes_only = [lambda: propagation_of_changes(gm)] if is_quick and not symbols else []
@@ -402,7 +402,7 @@ def _call_inductor(gm: GraphModule, examples: Sequence[Any]) -> Any:
 
 
 def _example(info: TensorInfo) -> torch.Tensor:
-    shape: Any = info.shape  # without symbols
+    shape: Any = info.shape  # sizes without symbols
     stride: Any = info.stride
     return torch.empty_strided(shape, stride, dtype=info.dtype, device=info.device)
 

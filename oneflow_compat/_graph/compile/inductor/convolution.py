@@ -61,7 +61,7 @@ def _replace_gradients(graph: Graph, node: Node, channels_last: bool) -> None:
     form, window = _form_and_window(dy, x, weight, node.args[4:10], channels_last)
     if form is None or any(n.target is not operator.getitem for n in node.users):
         return
-    gradients: dict[Any, Node] = {n.args[1]: n for n in node.users}  # by their index
+    gradients: dict[Any, Node] = {n.args[1]: n for n in node.users}  # {index: node}
     with graph.inserting_before(node):
         replacements = {i: form.gradient(graph, i, dy, x, weight, *window) for i in gradients}
     for i, replacement in replacements.items():

@@ -326,7 +326,7 @@ def _bilinear_backward(
         return NotImplemented
     if any(isinstance(n, torch.SymInt) for n in (*size, *shape)):
         return _transposed_bilinear(grad, size, shape, align_corners, (height, width))
-    n, c, *image = shape  # as one slice of a volume, because that kernel has a C shim
+    n, c, *image = shape  # the image is one slice of a volume, because that kernel has a C shim
     return torch.ops.aten.upsample_trilinear3d_backward(
         grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width
     ).squeeze(2)

@@ -80,7 +80,7 @@ def _is_read_after_copies(node: Node, memory: set[int | None]) -> bool:
 
     copies = node.graph.find_nodes(op="call_function", target=aten.copy_.default)
     copies = [c for c in copies if _writes_input(c) and get_node_storage(c.args[0]) in memory]
-    while (writer := _only_writer(node)) is not None:  # it may reuse the memory of the node
+    while (writer := _only_writer(node)) is not None:  # the writer may reuse the memory of the node
         node = writer
     copies = [copy for copy in copies if copy.args[1] is not node]
     return bool(copies) and any(user >= copies[0] for user in _readers(node))
@@ -99,7 +99,7 @@ def _only_writer(node: Node) -> Node | None:
 
 def _written(entry: Any) -> tuple[int, ...]:
     """Return the positions of the arguments that an operator in place writes."""
-    argument: Any = entry.mutated_arg  # in torch 2.13 an index or several
+    argument: Any = entry.mutated_arg  # an index, or several (torch 2.13)
     return argument if isinstance(argument, tuple) else (argument,)
 
 
@@ -231,7 +231,7 @@ def moved_values_realized() -> Iterator[None]:
     realize_into = MutationLayoutSHOULDREMOVE.realize_into
 
     def realized_into(source: Any, target: Any, unsafe_alias: bool = False) -> Any:
-        target.realize()  # as torch does next: a value that is not computed yet has no name
+        target.realize()  # torch does the same next: a value that is not computed yet has no name
         name = target.get_name()
         if name in source.get_read_names():
             with mock.patch.object(FlexibleLayout, "allow_indexing", True):

@@ -176,7 +176,7 @@ def _with_input_layouts(function: CompiledRegion, strides: list[Shape]) -> Compi
     def with_stride(value: torch.Tensor, stride: Shape) -> torch.Tensor:
         if value.stride() == stride:
             return value
-        steps: Any = stride  # without symbols
+        steps: Any = stride  # sizes without symbols
         return torch.empty_strided(value.shape, steps, dtype=value.dtype, device=value.device).copy_(value)
 
     def region(*values: torch.Tensor) -> Sequence[Any]:

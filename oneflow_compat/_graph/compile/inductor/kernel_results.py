@@ -86,7 +86,7 @@ def _write_comparison(self: ExternKernel, wrapper: Any) -> None:
 def _operator_of(kernel: Any) -> tuple[str, bool]:
     """Return the name of the operator whose result this is, and whether the result is a fresh buffer."""
     if kernel.op_overload is None and kernel.inputs and hasattr(kernel.inputs[0], "op_overload"):
-        kernel = kernel.inputs[0]  # one of several results
+        kernel = kernel.inputs[0]  # a node that takes one of several results
     operator = kernel.op_overload
     return str(operator or kernel.get_name()), operator is None or has_new_results(operator)
 

@@ -14,7 +14,7 @@ import torch
 if TYPE_CHECKING:
     from torch.fx.node import Target
 
-_LSTM = 2  # at::native's mode
+_LSTM = 2  # the number of LSTM among at::native's modes
 # hidden size: beyond, the weight leaves the cache (1.15 times the speed of oneDNN at 512, 0.93 at 1024)
 _LARGEST = 640
 
@@ -56,7 +56,7 @@ def layer(
     _num_layers, has_biases, *_ = options
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented  # type: ignore[no-any-return]  # inductor then calls the kernel
-    is_stacked = h0.ndim == 3  # as recorded for a batch that is a symbol
+    is_stacked = h0.ndim == 3  # the form recorded for a batch that is a symbol
     if is_stacked:
         h0, c0 = h0.reshape(h0.shape[-2:]), c0.reshape(c0.shape[-2:])
     steps, batch, width = input.shape

@@ -79,7 +79,7 @@ def part_biases(graph: Graph) -> None:
             graph.erase_node(node)
 
 
-_WORTH_EACH = 50_000  # of one matrix of a batch
+_WORTH_EACH = 50_000  # size of one matrix of a batch
 _TYPICAL = 64  # size of a dimension that differs from call to call
 _LEAST = 4  # rows and columns of the result; MKL reads a weight for few of them as fast as memory gives it
 
@@ -105,7 +105,7 @@ def blocks_are_faster() -> bool:
     a = torch.ones(4, 4, dtype=torch.float32, device="cpu")
     try:
         torch.ops.oneflow.mm(a, a)
-    except RuntimeError:  # this torch version or processor has no such kernel
+    except RuntimeError:  # the torch version or the processor has no such kernel
         return False
     return True
 

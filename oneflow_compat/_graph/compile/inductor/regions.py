@@ -49,14 +49,14 @@ class Region(torch.nn.Module):
     def __init__(self, graph: torch.fx.Graph) -> None:
         super().__init__()
         self.graph = graph
-        self.guards: DimensionGuards | None = None  # by inputs, if shapes have symbols
+        self.guards: DimensionGuards | None = None  # guards of the inputs, if shapes have symbols
 
 
 class CompiledRegion(Protocol):
     """A function over the inputs of a region, as `compile_region` and the program cache return it."""
 
-    layouts: list[TensorInfo]  # of its results
-    guards: DimensionGuards | None  # of its sizes, if the shapes of the region have symbols
+    layouts: list[TensorInfo]  # layouts of the results
+    guards: DimensionGuards | None  # guards of the sizes, if the shapes of the region have symbols
 
     def __call__(self, *values: Any) -> Sequence[Any]: ...
 

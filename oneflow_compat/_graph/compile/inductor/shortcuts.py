@@ -142,7 +142,7 @@ def _kernels_of_failed_fusions() -> Iterator[None]:
         return fits
 
     def codegen_once(self: Any, nodes: Any) -> None:
-        run_waiting_handlers()  # of signals; compiling takes long
+        run_waiting_handlers()  # handlers of signals; compiling takes long
         self.in_place_before = in_place(self)
         proxy = kept.pop(tuple(nodes), None)
         if proxy is None:

@@ -47,7 +47,7 @@ class SymbolicInputs:
             d.symbol: new_symbol(environment, f"input{d.argument}", d.dim, d.example)
             for d in guards.dimensions
         }
-        for condition in guards.conditions:  # what the capture assumed holds, equal sizes among it
+        for condition in guards.conditions:  # conditions of the capture, equal sizes among them
             assert evaluate(condition, self.sizes), condition
 
     def examples(self, infos: list[TensorInfo]) -> list[torch.Tensor]:

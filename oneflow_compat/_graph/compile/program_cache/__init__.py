@@ -50,8 +50,8 @@ class Request:
 
     record: dict[str, Any]
     environment: dict[str, Any]
-    region_key: str = field(init=False)  # of the region alone, without the sizes of the call
-    keys: tuple[str, ...] = field(init=False)  # of its variants; a region without symbols has one
+    region_key: str = field(init=False)  # key of the region alone, without the sizes of the call
+    keys: tuple[str, ...] = field(init=False)  # keys of the variants; a region without symbols has one
 
     def __post_init__(self) -> None:
         guards = self.record["guards"]

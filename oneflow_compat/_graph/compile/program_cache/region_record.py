@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.fx.node import Target
 
 LARGEST_CONSTANTS = 1 << 24  # bytes; a region with larger constants is not cached
-_NAMESPACES = ("aten", "prims", "oneflow")  # of operators that mean the same in every process
+_NAMESPACES = ("aten", "prims", "oneflow")  # namespaces of operators that mean the same in every process
 _PYTHON_MODULES = ("_operator", "math")
 _TORCH_ENUMS = ("dtype", "layout", "memory_format")
 

@@ -221,7 +221,7 @@ class Store:
                 total -= entry.record["bytes"]
                 self.remove(entry)
             named = {entry.library for entry in self.entries()}
-            for path, status in files.items():  # of a writer that was interrupted
+            for path, status in files.items():  # files of a writer that was interrupted
                 if path.suffix == ".so" and path not in named and now - status.st_mtime > _ABANDONED:
                     path.unlink(missing_ok=True)
 

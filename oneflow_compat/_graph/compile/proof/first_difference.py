@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # (graph, constants, graph inputs as in the region) -> the compiled function
 CompilePrefix = Callable[["Graph", "dict[str, torch.Tensor]"], "CompiledFunction"]
 
-_SECONDS = 120.0  # after which the search ends with what it has
+_SECONDS = 120.0  # time limit of the search
 
 aten = torch.ops.aten
 _UNWRITTEN = {
@@ -66,7 +66,7 @@ def _is_wrong(reference: Reference, last: int, compile_prefix: CompilePrefix, st
         function = compile_prefix(graph, reference.constants)
         return not compared(function, part, inputs).proof.holds
     except Exception:
-        return True  # this prefix does not even compile
+        return True  # the prefix does not compile
 
 
 def prefix(graph: Graph, last: int) -> Graph:
@@ -103,7 +103,7 @@ def _is_tensor(node: Node) -> bool:
 def described(graph: Graph, position: int) -> str:
     """Return the operator at a position and the line of the user's code that recorded it."""
     node: Any = list(graph.nodes)[position]
-    while node.target is operator.getitem:  # one of several results
+    while node.target is operator.getitem:  # a node that takes one of several results
         node = node.args[0]
     location: Sequence[Any] | None = node.meta.get("location")
     phase, module = node.meta.get("phase"), node.meta.get("module")

@@ -19,7 +19,7 @@ from .verdict import TRIALS, Evidence, Judgement, judge
 if TYPE_CHECKING:
     from ...program.program import CompiledFunction
 
-_SHARE = 0.5  # of the available memory that a proof may take
+_SHARE = 0.5  # share of the available memory that a proof may take
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Proof:
 
     differences: tuple[Difference, ...] = ()
     tensors: int = 0  # compared
-    evidence: tuple[str, ...] = ()  # of the tensors that are not equal bit for bit, by decreasing cost
+    evidence: tuple[str, ...] = ()  # texts of the tensors that are not equal bit for bit, by decreasing cost
     largest: float = 0.0  # distance relative to the scale of its tensor
     excluded: str | None = None  # why values were not compared
     parts: int = 1  # groups of results that were compared one after the other
@@ -85,7 +85,7 @@ def compared(
     try:
         outcome = _run(function, values)
         proof = _comparison(outcome, reference, state, budget, has_own_samplers and reference.samples)
-    except BaseException:  # of the captured operators, or an interrupt
+    except BaseException:  # an error of the captured operators, or an interrupt
         state.restore()
         raise
     proof = replace(
@@ -182,7 +182,8 @@ class _Comparison:
         self.captured = [*expected.results, *inputs]
         self.owners = _owners(self.compiled, len(positions)), _owners(self.captured, len(positions))
         self._exact: Sequence[torch.Tensor] | None = None
-        self._perturbed: dict[tuple[float, int], Sequence[torch.Tensor]] = {}  # by rounding and trial
+        # {(rounding, trial): perturbed inputs}
+        self._perturbed: dict[tuple[float, int], Sequence[torch.Tensor]] = {}
 
     def proof(self, has_own_samplers: bool) -> Proof:
         differences: list[Difference] = []

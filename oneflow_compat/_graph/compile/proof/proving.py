@@ -32,7 +32,7 @@ class Subject:
     `compile_prefix` compiles a part of the region, to find the operator that is wrong.
     """
 
-    name: str  # of the graph
+    name: str  # name of the graph
     reference: Reference
     verify: Verify = FIRST
     has_own_samplers: bool = False
@@ -85,7 +85,7 @@ class Proved:
         try:
             return self.current(*values)
         except Exception as error:
-            # it may be wrong for these values only, so the next call is compared
+            # The region may be wrong for these values only, so the next call is compared.
             if not self.is_refused and not str(error).startswith(OUT_OF_BOUNDS):
                 self.current = self._first
             raise

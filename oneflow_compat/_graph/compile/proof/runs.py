@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...program.program import CompiledFunction
 
-_SEED = 20  # of the perturbed inputs
+_SEED = 20  # seed of the perturbed inputs
 _ULPS = 2  # largest perturbation of an input, in units in the last place
 
 

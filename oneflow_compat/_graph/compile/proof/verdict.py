@@ -24,7 +24,7 @@ import torch
 # terms in another order differ by tens of units. Half types are rounded to once per operator in eager mode
 # and once per loop in compiled code.
 _ULPS = {torch.float64: 4096.0, torch.float32: 160.0, torch.float16: 2.0, torch.bfloat16: 2.0}
-_MEAN_SHARE = 0.25  # of the same bound, for the root mean square
+_MEAN_SHARE = 0.25  # share of the same bound, for the root mean square
 FACTOR = 4.0  # the compiled result may be this many times as far from float64 as the captured operators'
 TRIALS = 6  # runs on perturbed inputs
 

@@ -13,7 +13,7 @@ import torch
 class ArgumentFact:
     """An assumption of a program about an argument, because build() asked for it."""
 
-    index: int  # among the flat arguments
+    index: int  # position among the flat arguments
     name: str
     value: object
     label: str
@@ -41,7 +41,7 @@ _FACTS: dict[str, Callable[[torch.Tensor], object]] = {
     "storage_offset": lambda tensor: tensor.storage_offset(),
     "untyped_storage": lambda tensor: tensor.untyped_storage().nbytes(),
 }
-# What a symbolic tensor answers at the start of build().
+# Answers of a symbolic tensor at the start of build().
 _IN_BUILD = {
     "is_leaf": True,
     "output_nr": 0,

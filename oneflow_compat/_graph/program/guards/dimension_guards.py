@@ -56,7 +56,7 @@ class DimensionGuards:
     """
 
     dimensions: tuple[Dimension, ...]
-    layouts: Mapping[int, Layout]  # by the index of a flat argument
+    layouts: Mapping[int, Layout]  # {index of a flat argument: its layout}
     conditions: tuple[str, ...]  # expressions of the symbols
 
     def __post_init__(self) -> None:

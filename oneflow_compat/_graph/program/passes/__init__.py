@@ -61,7 +61,7 @@ def _update(config: Config) -> bool | None:
     return config.fuse_update
 
 
-PASSES = (  # in the order they run
+PASSES = (  # passes in the order they run
     Pass("drop_aliases", cleanup.drop_aliases, EXACT, symbolic=True),
     Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT, symbolic=True),
     Pass("merge_views", cleanup.merge_views, EXACT, symbolic=True),

@@ -230,7 +230,7 @@ def same_layout(a: TensorInfo | None, b: TensorInfo | None) -> bool:
 def contiguous(info: TensorInfo) -> bool:
     """Whether a tensor with this metadata is contiguous."""
     expected = 1
-    sizes: Any = info.shape  # without symbols
+    sizes: Any = info.shape  # sizes without symbols
     for size, stride in zip(reversed(sizes), reversed(info.stride or ())):
         if size != 1 and stride != expected:
             return False

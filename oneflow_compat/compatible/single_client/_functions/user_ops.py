@@ -106,7 +106,7 @@ OPS = {
     ),
     "where": _row(_indexing.where, "condition x y"),
     "bias_add": lambda i, a: i["a"][0] + i["b"][0].reshape(-1, *[1] * (i["a"][0].dim() - a["axis"] - 1)),
-    # with broadcasting
+    # These operators broadcast.
     "broadcast_add": _row(torch.add, "x y"),
     "broadcast_sub": _row(torch.sub, "x y"),
     "broadcast_mul": _row(torch.mul, "x y"),

@@ -15,9 +15,7 @@ from typing import Any
 
 import torch
 
-from ...._graph import Engine, GraphDefinition
-from ...._graph.eager_calls import warn_of_eager_calls
-from ...._graph.observe import why_unobserved
+from ...._graph import Engine, GraphDefinition, warn_of_eager_calls, why_unobserved
 from .. import typing as job_typing
 from .._functions import names as _names
 from .._functions.buffers import TensorList

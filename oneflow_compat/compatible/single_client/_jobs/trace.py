@@ -17,7 +17,7 @@ class Trace:
 
     def __init__(self, job: Any, captured: bool, probe: bool = False) -> None:
         self.job, self.session, self.captured, self.probe = job, job.session, captured, probe
-        self.device: torch.device | None = None  # of the inputs
+        self.device: torch.device | None = None  # device of the inputs
         self.moves = False
         self.variables = {}  # full name -> tensor, in the order of creation
         self.trainable = {}  # full name -> whether this job trains it
@@ -35,7 +35,7 @@ class Trace:
         self.names = {}  # id(tensor) -> blob name
         self.unique = {}
         self.out: Any = None  # structure of the results
-        self.handlers = []  # one per watched value, after the results
+        self.handlers = []  # a handler for each watched value, after the results
         self.tick = 0  # counts calls, for host values
         self.sources = 0  # number of readers and random states so far
         self.host_values = {}  # id(tensor) -> function giving its host value

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .._functions.orders import takes_older_orders
 from ._base import GetVariablesForCurrentJob, Optimizer
+
+Tensors = Sequence[Tensor]
 
 _ALL = GetVariablesForCurrentJob
 
@@ -33,14 +36,7 @@ class SGD(Optimizer):
         self.momentum = momentum
         self.slot_names = ("momentum",) if momentum else ()
 
-    def update(
-        self,
-        p: torch.Tensor,
-        g: torch.Tensor,
-        slots: Sequence[torch.Tensor],
-        scalars: Sequence[torch.Tensor],
-        decay: float,
-    ) -> None:
+    def update(self, p: Tensor, g: Tensor, slots: Tensors, scalars: Tensors, decay: float) -> None:
         (lr,) = scalars
         shrink = p * lr * decay if decay else None
         if slots:
@@ -119,14 +115,7 @@ class Adam(Optimizer):
         t = step + 1
         return lr, lr / (1 - self.beta1**t), (1 - self.beta2**t) ** 0.5
 
-    def update(
-        self,
-        p: torch.Tensor,
-        g: torch.Tensor,
-        slots: Sequence[torch.Tensor],
-        scalars: Sequence[torch.Tensor],
-        decay: float,
-    ) -> None:
+    def update(self, p: Tensor, g: Tensor, slots: Tensors, scalars: Tensors, decay: float) -> None:
         m, v = slots
         lr, step_size, root = scalars
         m.lerp_(g, 1 - self.beta1)
@@ -226,7 +215,7 @@ class RMSProp(Optimizer):
         self.decay_rate, self.epsilon, self.centered = decay_rate, epsilon, centered
         self.slot_names = ("mean_square", "mean_gradient") if centered else ("mean_square",)
 
-    def update(self, p: Any, g: torch.Tensor, slots: Any, scalars: Any, decay: Any) -> None:
+    def update(self, p: Tensor, g: Tensor, slots: Tensors, scalars: Tensors, decay: float) -> None:
         (lr,) = scalars
         square = slots[0]
         square.mul_(self.decay_rate).addcmul_(g, g, value=1 - self.decay_rate)
@@ -268,7 +257,7 @@ class LARS(Optimizer):
         self.momentum_beta, self.epsilon, self.lars_coefficient = momentum_beta, epsilon, lars_coefficient
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
-    def update(self, p: Any, g: torch.Tensor, slots: Any, scalars: Any, decay: Any) -> None:
+    def update(self, p: Tensor, g: Tensor, slots: Tensors, scalars: Tensors, decay: float) -> None:
         (lr,) = scalars
         (v,) = slots
         p_norm, g_norm = p.norm(), g.norm()
@@ -310,11 +299,11 @@ class LAMB(Optimizer):
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
-    def numbers(self, lr: Any, step: Any) -> Any:
+    def numbers(self, lr: float, step: int) -> tuple[float, ...]:
         t = step + 1
         return lr, 1 / (1 - self.beta1**t), 1 / (1 - self.beta2**t)
 
-    def update(self, p: Any, g: torch.Tensor, slots: Any, scalars: Any, decay: Any) -> None:
+    def update(self, p: Tensor, g: Tensor, slots: Tensors, scalars: Tensors, decay: float) -> None:
         m, v = slots
         lr, first_correction, second_correction = scalars
         m.lerp_(g, 1 - self.beta1)

@@ -20,13 +20,14 @@ from ...._ops.tensor.texts import dtype_text
 from ...._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
 from ..graph_repr import _device
 from .calls import CALLS, PARTS
+from .job_conf import JobConfigProto
 from .op_conf import AttrValue, BlobDesc, ListString, OperatorConf
 from .views import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...._graph.program.program import Program
+    from ...._graph import Program
     from ..graph_members import GraphMembers
     from ..graph_repr import ModuleCalls
     from .views import Arguments, Settings, Value
@@ -37,12 +38,16 @@ _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 
 
 class Job(Message):
-    FIELDS = {"net": {"op": []}, "helper": {"lbn2logical_blob_desc": Map()}}
+    FIELDS = {"net": {"op": []}, "job_conf": JobConfigProto, "helper": {"lbn2logical_blob_desc": Map()}}
 
 
 def job(graph: GraphMembers) -> Job | None:
     """Return the Job of the program last run; None before the first call."""
-    return None if graph.program is None else JobWriter(graph.program, graph._calls).described()
+    if graph.program is None:
+        return None
+    message = JobWriter(graph.program, graph._calls).described()
+    message.job_conf.CopyFrom(graph.config.proto)
+    return message
 
 
 def operator_lines(program: Program, calls: ModuleCalls, location: bool = False) -> dict[str, list[str]]:

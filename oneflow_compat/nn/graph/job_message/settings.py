@@ -1,5 +1,6 @@
 """The settings of a graph as OneFlow's messages, for `graph.config.proto` and the graph's variable settings.
-Nothing reads the messages back.
+
+The engine does not read them. OneFlow's own tests read the options, and the variables of each optimizer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from ...._message import Message, data_type_number
-from ...._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
 from ..storage.graph_state import named_parameters
 from .job_conf import JobConfigProto
 
@@ -22,29 +22,10 @@ if TYPE_CHECKING:
     from ..graph_members import GraphMembers
 
 
-class LearningRateDecay(Message):
-    """A schedule. A schedule of several schedules holds one such message for each."""
-
-    FIELDS = messages(SCHEDULES) | {
-        "sequential_scheduler_conf": {"schedulers": [], "milestones": [], "interval_rescaling": []}
-    }
-    ONEOF = {"type": tuple(FIELDS)}
-
-
 class OptimizerConf(Message):
-    """One group of an optimizer; the rate is the initial rate of its schedule."""
+    """One group of an optimizer: its parameters, the initial rate, and the classes that update them."""
 
-    FIELDS = {
-        "variable_op_names": [],
-        "base_learning_rate": 0.0,
-        "optimizer": "",
-        "lr_scheduler": "",
-        "learning_rate_decay": LearningRateDecay,
-        "clip_conf": {"clip_by_global_norm": {"max_norm": 0.0, "norm_type": 0.0}},
-        "weight_decay_conf": {"weight_decay_rate": 0.0},
-        "naive_conf": {},
-    } | messages(OPTIMIZERS)
-    ONEOF = {"normal_mdupdt": ("naive_conf", *messages(OPTIMIZERS))}
+    FIELDS = {"variable_op_names": [], "base_learning_rate": 0.0, "optimizer": "", "lr_scheduler": ""}
 
 
 def job_config(engine: Config, kept: Mapping[str, Any], graph: GraphMembers | None = None) -> JobConfigProto:
@@ -93,62 +74,7 @@ def _optimizer_confs(graph: GraphMembers) -> Iterator[OptimizerConf]:
             conf.base_learning_rate = float(group.get("initial_lr", group["lr"]))
             if schedule is not None:
                 conf.lr_scheduler = type(schedule).__name__
-                _tell_schedule(conf.learning_rate_decay, schedule)
-            _tell_group(conf, group)
             yield conf
-
-
-def _tell_group(conf: OptimizerConf, group: Mapping[str, Any]) -> None:
-    """Fill the message with what an optimizer of OneFlow applies to a group, decay and clipping."""
-    message: str
-    fields: dict[str, Any]
-    message, fields = OPTIMIZERS.get(conf.optimizer, ("naive_conf", {}))
-    if message == "momentum_conf" and not group.get("momentum"):
-        message, fields = "naive_conf", {}
-    if conf.optimizer in OPTIMIZERS:
-        getattr(conf, message).SetInParent()
-    _fill(
-        getattr(conf, message),
-        {f: group[n[0]][n[1]] if isinstance(n, tuple) else group.get(n) for f, n in fields.items()},
-    )
-    if group.get("weight_decay") and (conf.optimizer == "AdamW" or group.get("adam_w_mode")):
-        conf.weight_decay_conf.weight_decay_rate = float(group["weight_decay"])
-    if group.get("clip_grad_max_norm"):
-        _fill(
-            conf.clip_conf.clip_by_global_norm,
-            {"max_norm": group["clip_grad_max_norm"], "norm_type": group.get("clip_grad_norm_type", 2.0)},
-        )
-
-
-def _tell_schedule(decay: LearningRateDecay, schedule: Any) -> None:
-    if hasattr(schedule, "milestones") and hasattr(schedule, "interval_rescaling"):
-        several = decay.sequential_scheduler_conf
-        several.SetInParent()
-        for part in schedule.schedulers:
-            several.schedulers.append(LearningRateDecay())
-            _tell_schedule(several.schedulers[-1], part)
-        several.milestones.extend(schedule.milestones)
-        several.interval_rescaling.extend(map(int, schedule.interval_rescaling))
-        return
-    message: str | None
-    fields: dict[str, Any]
-    message, fields = SCHEDULES.get(type(schedule).__name__, (None, {}))
-    if message is not None:
-        getattr(decay, message).SetInParent()
-        _fill(
-            getattr(decay, message),
-            {f: getattr(schedule, n, None) if isinstance(n, str) else n for f, n in fields.items()},
-        )
-
-
-def _fill(message: Message, values: Mapping[str, Any]) -> None:
-    """Set the fields that are plain scalars and lists of scalars."""
-    for name, value in values.items():
-        field_class = type(message.FIELDS[name])
-        if isinstance(value, (bool, int, float)) and field_class is not list:
-            setattr(message, name, field_class(value))
-        elif isinstance(value, (list, tuple)):
-            getattr(message, name).extend(value)
 
 
 def variables(graph: GraphMembers) -> OrderedDict[torch.nn.Parameter, types.SimpleNamespace]:

@@ -10,17 +10,18 @@ import torch
 
 from ...._errors import unsupported
 from ...._file_safety.atomic import check_target
-from ...._graph.errors import location_text
-from ...._graph.program import html_report
-from ...._graph.program.locations import GroupOption
-from ...._graph.program.object_trees import refers_to_arguments
-from ...._graph.saved import package, schedules, writer
+from ...._graph import (
+    GroupOption,
+    html_report,
+    location_text,
+    package,
+    refers_to_arguments,
+    schedules,
+    writer,
+)
 
 if TYPE_CHECKING:
-    from ...._graph.call.entry import Entry
-    from ...._graph.program.captured import Effects
-    from ...._graph.program.program import Program, Slot
-    from ...._graph.saved.loaded import LoadedGraph
+    from ...._graph import Effects, Entry, LoadedGraph, Program, Slot
     from ..graph_members import GraphMembers
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ...._errors import unsupported
-from ...._graph.program.codegen import compile_program
+from ...._graph import compile_program
 from .deploy import check_steps, guarded_slots, last_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...._graph.call.entry import Entry
-    from ...._graph.program.program import Program, Slot
+    from ...._graph import Entry, Program, Slot
     from ..graph_members import GraphMembers
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .... import _bind
-from ...._graph.saved import writer
+from ...._graph import writer
 from .deploy import last_entry, load_graph, save
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def load_runtime_state_dict(
             "load_runtime_state_dict takes what runtime_state_dict() returned, found"
             f" {type(state_dict).__name__}"
         )
-    # of a graph made with_dynamic_input_shape
+    # the state dict of a graph made with_dynamic_input_shape
     if len(state_dict) == 1 and isinstance(only_state := next(iter(state_dict.values())), dict):
         state_dict = only_state
     _check_files("load_runtime_state_dict", state_dict)

@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .._message import Message
+from ... import _active
+from ..._message import Message
 from .multi_client_session import GetDefaultSession
 
 __all__ = ["Scope", "ScopeContext", "current_scope"]
@@ -92,17 +93,22 @@ class Scope:
 
 
 _outermost = Scope()
-_current: contextvars.ContextVar[Scope | Callable[[], Scope]] = contextvars.ContextVar("scope")
-graph_name = contextvars.ContextVar("graph", default=None)  # of the graph whose build() runs in this thread
+# name of the graph whose build() runs in this thread
+graph_name = contextvars.ContextVar("graph", default=None)
 
 
 def current_scope() -> Scope:
     """The innermost scope of this thread: that of the block being built, or the one around everything."""
-    scope = _current.get(_outermost)
+    scope = _current()
     if not isinstance(scope, Scope):
         scope = scope()
-        _current.set(scope)
+        _active.REPORTED_SCOPE.set(scope)
     return scope
+
+
+def _current() -> Scope | Callable[[], Scope]:
+    scope: Scope | Callable[[], Scope] | None = _active.REPORTED_SCOPE.get()
+    return _outermost if scope is None else scope
 
 
 def set_current_scope(scope: Scope | Callable[[], Scope]) -> Scope | Callable[[], Scope]:
@@ -110,8 +116,8 @@ def set_current_scope(scope: Scope | Callable[[], Scope]) -> Scope | Callable[[]
 
     A function makes the scope when the scope is asked for.
     """
-    outer = _current.get(_outermost)
-    _current.set(scope)
+    outer = _current()
+    _active.REPORTED_SCOPE.set(scope)
     return outer
 
 

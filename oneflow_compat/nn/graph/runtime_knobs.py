@@ -9,8 +9,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import _knobs
-from .._tables.knobs import KNOBS
+from ... import _knobs
+from ..._tables.knobs import KNOBS
 
 _FIELDS = {
     "backends.cudnn.set_reserved_mem_mbytes": "reserved_device_mem_mbyte",
@@ -41,7 +41,7 @@ _FIELDS = {
 
 def _setter(path: str) -> Callable[[Any], None]:
     module, _, name = path.rpartition(".")
-    setter: Callable[[Any], None] = getattr(importlib.import_module(f"...{module}", __name__), name)
+    setter: Callable[[Any], None] = getattr(importlib.import_module(f"....{module}", __name__), name)
     return setter
 
 
