@@ -297,7 +297,9 @@ def branch_on_state_written_through_a_view(x, base, view):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 @pytest.mark.parametrize("are_arguments", [True, False])
-@pytest.mark.parametrize("step", [sum_of_state_written_through_a_view, branch_on_state_written_through_a_view])
+@pytest.mark.parametrize(
+    "step", [sum_of_state_written_through_a_view, branch_on_state_written_through_a_view]
+)
 def test_a_value_written_through_another_tensor_of_its_memory(step, are_arguments, dtype):
     """The view is no operator of build(): as p.grad, if all gradients lie in one buffer."""
 
