@@ -1,5 +1,6 @@
 """Names and live locations of module and optimizer state, read again in every call."""
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -50,9 +51,7 @@ class StateMap:
                 self._add(child._buffers, path, "buffer")
         for name, tensor in tensors.items():
             if tensor is not None:
-                role = "param" if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad else "buffer"
-                entry = StateEntry(role, name, ModuleTensor(name), tensors, name, tensor)
-                self.by_id.setdefault(id(tensor), entry)
+                self._add_tensor(name, tensor)
         for o, (optimizer, _) in enumerate(self.optimizers):
             for g, group in enumerate(optimizer.param_groups):
                 for i, tensor in enumerate(group["params"]):
@@ -60,6 +59,20 @@ class StateMap:
                     entry = StateEntry("param", name, location, group["params"], i, tensor)
                     entry = self.by_id.setdefault(id(tensor), entry)
                     self.by_id.setdefault(id(memory_of(tensor)), entry)
+
+    def _add_tensor(self, name: str, tensor: torch.Tensor) -> StateEntry:
+        role = "param" if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad else "buffer"
+        entry = StateEntry(role, name, ModuleTensor(name), self.tensors, name, tensor)
+        return self.by_id.setdefault(id(tensor), entry)
+
+    def named(self, tensor: torch.Tensor) -> StateEntry:
+        """Return the entry of a tensor, which gets a name if it has none."""
+        entry = self.entry(tensor)
+        if entry is None:
+            name = next(n for i in itertools.count() if (n := f"tensor{i}") not in self.tensors)
+            self.tensors[name] = tensor
+            entry = self._add_tensor(name, tensor)
+        return entry
 
     def _add(self, container: dict[Any, Any], path: str, role: str) -> None:
         for key, tensor in container.items():

@@ -282,3 +282,33 @@ def test_arrays_of_weights_and_floating_arguments_are_an_error(read, of):
     with pytest.raises(CaptureError, match="needs the values? of a tensor"):
         Reads()(torch.ones(2))
     assert torch.ones(2).numpy().tolist() == torch.ones(2).tolist() == [1, 1]
+
+
+def sum_of_state_written_through_a_view(x, base, view):
+    base.zero_()
+    view.add_(x)
+    return base.sum().item(), base.nonzero()
+
+
+def branch_on_state_written_through_a_view(x, base, view):
+    view.copy_(x)
+    return x * 10 if base.sum() > 3 else x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("are_arguments", [True, False])
+@pytest.mark.parametrize(
+    "step", [sum_of_state_written_through_a_view, branch_on_state_written_through_a_view]
+)
+def test_a_value_written_through_another_tensor_of_its_memory(step, are_arguments, dtype):
+    """The view is no operator of build(): as p.grad, if all gradients lie in one buffer."""
+
+    def results(compile_step):
+        base = torch.zeros(4, dtype=dtype)
+        view = base[1:3]
+        run = compile_step(step if are_arguments else lambda x: step(x, base, view))
+        others = (base, view) if are_arguments else ()
+        return [repr(run(torch.tensor([i, 1], dtype=dtype), *others)) for i in range(4)]
+
+    compiled = results(lambda step: flow.compile_step(step, backend="aten", strict=True))
+    assert compiled == results(lambda step: step)

@@ -442,7 +442,28 @@ def registered_buffer():
     return StepProgram(step, rows, [model], [optimizer])
 
 
+def model_elsewhere_cleared():
+    class Holder:
+        model = mlp()
+
+    for p in Holder.model.parameters():
+        p.grad = torch.ones_like(p)
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        Holder.model.zero_grad()
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return StepProgram(step, rows, [model, Holder.model], [optimizer])
+
+
 IN_PROGRAMS = [
+    model_elsewhere_cleared,
     schedule_before_zero_grad,
     epoch_of_schedule_before_its_step,
     registered_buffer,
@@ -599,32 +620,11 @@ def state_dropped():
     return StepProgram(step, rows, [model], [optimizer])
 
 
-def model_elsewhere_cleared():
-    class Holder:
-        model = mlp()
-
-    for p in Holder.model.parameters():
-        p.grad = torch.ones_like(p)
-    model = mlp()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-
-    def step(x):
-        Holder.model.zero_grad()
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return StepProgram(step, rows, [model, Holder.model], [optimizer])
-
-
 CUT = [epoch_of_schedule_after_its_step, metric_of_plateau, optimizer_made_in_step]
 IN_EAGER_MODE = [
     rate_set_in_step,
     rate_read_and_set,
     state_dropped,
-    model_elsewhere_cleared,
     lbfgs,
     forward_only,
     scaler_left_open,

@@ -230,15 +230,10 @@ class GradientsOfCall:
     @staticmethod
     def _check(entry: _Entry, state: StateMap) -> None:
         gradient = entry.tensor.grad
-        if state.entry(entry.tensor) is None:
-            raise CaptureError(
-                "the step computes the gradient of a tensor that is in no module and no optimizer, and that"
-                " it finds under no name",
-                "Let the step refer to the tensor by a variable, or put it into a module.",
-            )
+        name = state.named(entry.tensor).name
         if gradient is not None and gradient.layout is not torch.strided:
             raise CaptureError(
-                f"the step leaves a sparse gradient in the parameter {state.name_of(entry.tensor)!r}",
+                f"the step leaves a sparse gradient in the parameter {name!r}",
                 "Use an embedding with sparse=False.",
             )
 

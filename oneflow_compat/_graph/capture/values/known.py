@@ -22,6 +22,7 @@ from ...program.live_numbers import LiveNumber, NumbersOfTensors
 from ...program.operators import communicates
 from ...program.program import roots, written_args
 from ...program.random_functions import samples
+from ...program.writes import storage_of, written_inputs
 from ..interfaces import RecordedTensor
 from .assertions import assumed
 from .likely_branches import is_sampled
@@ -171,6 +172,8 @@ def _example_value(recorder: RecorderInterface, node: Node, of_arguments: Any) -
     small, copies, inputs = part(recorder.graph, {node})
     if not inputs or any(samples(n.target) or communicates(n.target) for n in small.nodes):
         return None
+    if _is_written_by_another_name(recorder.graph, inputs):
+        return None
     values = _example_inputs(recorder, inputs, of_arguments)
     if values is None:
         return None
@@ -178,6 +181,21 @@ def _example_value(recorder: RecorderInterface, node: Node, of_arguments: Any) -
     (value,) = _interpreted(recorder, small, values)
     with _disable_current_modes():
         return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), value)
+
+
+def _is_written_by_another_name(graph: Graph, inputs: tuple[int, ...]) -> bool:
+    """Whether the graph writes the memory of one of these placeholders through another placeholder.
+
+    `flat.zero_(); loss.backward(); flat.norm().item()`, where the gradients are views of `flat`.
+    """
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    storages = {n: storage_of(n.meta.get("value")) for n in placeholders}
+    read = {placeholders[index] for index in inputs}
+    return any(
+        storages[n] is not None and storages[n] == storages[other]
+        for n in written_inputs(graph.nodes)
+        for other in read - {n}
+    )
 
 
 def _example_inputs(recorder: RecorderInterface, inputs: Any, of_arguments: Any) -> Any:
