@@ -226,14 +226,19 @@ def replicated_like(value: torch.Tensor, like: Any) -> torch.Tensor:
     )
 
 
-def moved_to_placement_of(value: Any, parameter: Any) -> Any:
+# entries of torch's optimizers that are numbers for every parameter
+_NUMBERS = frozenset(["step", "mu_product", "mu", "eta"])
+
+
+def moved_to_placement_of(value: Any, parameter: Any, slot: str) -> Any:
     """Move a value of an optimizer's state to the placement of its parameter.
 
-    A scalar becomes an ordinary tensor on every rank. Values from a file are on the rank that read it.
+    A number becomes an ordinary tensor on every rank. Values from a file are on the rank that read it.
     """
     if not isinstance(value, OfSeveralRanks) or not is_global(parameter):
         return value
-    if not value.dim() and value.placement.ranks.size == 1:
+    is_number = not value.dim() and (parameter.dim() or slot in _NUMBERS)
+    if is_number and value.placement.ranks.size == 1:
         return full_tensor(value)
     if value.placement == parameter.placement:
         return value

@@ -321,7 +321,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             )
         super().load_state_dict(state_dict)
         for p, state in self.state.items():
-            state.update({key: moved_to_placement_of(value, p) for key, value in state.items()})
+            state.update({key: moved_to_placement_of(value, p, key) for key, value in state.items()})
 
 
 def _parameter_list(params: ParamsT) -> Any:

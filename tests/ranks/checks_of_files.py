@@ -118,6 +118,23 @@ def graphs_resume_from_files():
         assert np.allclose(losses[1:after], losses[after:], rtol=1e-5), losses
 
 
+def state_of_a_scalar_parameter():
+    """The moments of a parameter without dimensions are global like the parameter; its step count is a number."""
+    path = new_file()
+    scale = nn.Parameter(flow.tensor(2.0).to_global(ALL, B))
+    optimizer = flow.optim.AdamW([scale], lr=0.1)
+    (scale * 3).backward()
+    optimizer.step()
+    flow.save(optimizer.state_dict(), path, global_dst_rank=0)
+    flow.comm.barrier()
+    resumed = flow.optim.AdamW([scale], lr=0.1)
+    resumed.load_state_dict(flow.load(path, global_src_rank=0))
+    state, expected = resumed.state[scale], optimizer.state[scale]
+    assert state["exp_avg"].sbp == (B,) and state["exp_avg"].item() == expected["exp_avg"].item()
+    assert not state["step"].is_global and state["step"] == expected["step"] == 1
+    resumed.step()
+
+
 def averaged_gradients():
     """DistributedDataParallel of a module with a reentrant checkpoint, of results in an object of the
     program's own, after a backward() that raised.

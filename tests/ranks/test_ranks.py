@@ -58,6 +58,7 @@ def test_tensors_on_two_ranks():
         "gradients",
         "random_numbers",
         "files",
+        "state_of_a_scalar_parameter",
         "other_data",
         "averaged_gradients",
     )

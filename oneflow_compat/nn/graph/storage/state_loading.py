@@ -301,7 +301,7 @@ def _begins_with(optimizer: Optimizer, group: dict[str, Any]) -> set[str]:
 def _put_slots(entry: dict[str, Any], p: torch.Tensor, values: dict[str, Any], steps: int) -> None:
     for slot, value in values.items():
         if isinstance(value, torch.Tensor):
-            value = moved_to_placement_of(value.detach().clone(), p)
+            value = moved_to_placement_of(value.detach().clone(), p, slot)
             value = value if slot == "step" and value.device.type == "cpu" else value.to(p.device)
         entry[slot] = value
     if "exp_avg" in entry and "step" not in entry:
