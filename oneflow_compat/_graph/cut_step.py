@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _Step = Callable[..., Any]
 
 
-def variables_of_head(result: Any) -> dict[str, Any] | None:
+def variables_of_head(result: object) -> dict[str, Any] | None:
     """Return the variables that the tail takes from a head, or None for the result of a step."""
     ending = ending_of(result)
     return ending[1] if ending is not None and ending[0] != RETURNED else None
@@ -184,21 +184,18 @@ class CutStep:
         return True
 
     def _set_head(self, head: Head) -> None:
-        function = head.function
-        if isinstance(self.step, types.MethodType):
-            function = types.MethodType(function, self.step.__self__)
-        self._function = self._given(function, len(head.takes))
+        self._function = self._bound(head.function, len(head.takes))
         self._takes, self._unused = head.takes, head.unused
         if head.takes:
             first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in head.parameters]
             others = inspect.signature(self._given(self.step, 0)).parameters.values()
             self.build.__signature__ = inspect.Signature([*first, *others])
 
-    def _bound(self, function: Any) -> _Step:
-        """Return a part in Python as what the caller's arguments and the variables are given to."""
+    def _bound(self, part: types.FunctionType, first: int = 0) -> _Step:
+        """Return a part as what is called with the caller's arguments, behind the `first` ones."""
         if isinstance(self.step, types.MethodType):
-            function = types.MethodType(function, self.step.__self__)
-        return self._given(function, 0)
+            return self._given(types.MethodType(part, self.step.__self__), first)
+        return self._given(part, first)
 
     def is_changed(self) -> bool:
         """Whether the step has other code or defaults than its parts, which are then dropped."""
@@ -242,7 +239,9 @@ class CutStep:
         args = (*(None if no else value for no, value in zip(unused, args)), *args[len(unused) :])
         return args, {name: None if name in self._unused else value for name, value in kwargs.items()}
 
-    def finish(self, result: Any, variables: dict[str, Any], args: Any, kwargs: Any) -> Any:
+    def finish(
+        self, result: object, variables: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Return what the step returns, given what build() returned; run the tail of a head.
 
         `variables`: those of the leads.
@@ -295,7 +294,7 @@ class LeadingLines:
         return self._rest(*self._args, **self._kwargs, **{KEPT: self.variables})
 
 
-def _facts_of(step: Any) -> tuple[Any, ...]:
+def _facts_of(step: _Step) -> tuple[Any, ...]:
     """Return what assignments to the attributes of a function change."""
     function = getattr(step, "__func__", step)
     parts = "__code__", "__defaults__", "__kwdefaults__"

@@ -34,13 +34,14 @@ _Function = ast.FunctionDef
 _Statements = Sequence[ast.stmt]
 
 
-def ending_of(result: Any) -> tuple[str, Any] | None:
+def ending_of(result: object) -> tuple[str, Any] | None:
     """Return how a part ended: (RETURNED, result of the step) or (its mark, {variable: value}).
 
     None: `result` is that of a step, because its function is not cut behind.
     """
-    is_pair = type(result) is tuple and len(result) == 2 and type(result[0]) is str
-    return (result[0][len(_MARK) :], result[1]) if is_pair and result[0].startswith(_MARK) else None
+    if not isinstance(result, tuple) or len(result) != 2 or type(result[0]) is not str:
+        return None
+    return (result[0][len(_MARK) :], result[1]) if result[0].startswith(_MARK) else None
 
 
 def has_history(values: Iterable[Any]) -> bool:
@@ -61,7 +62,7 @@ def has_history(values: Iterable[Any]) -> bool:
 class Head:
     """The part of a step that runs as a program."""
 
-    function: Any
+    function: types.FunctionType
     takes: tuple[str, ...]  # variables of earlier statements, which are its first arguments
     parameters: tuple[str, ...]  # of these arguments
     unused: frozenset[str]  # parameters of the step whose values it does not use
@@ -80,7 +81,7 @@ class StepSource:
         self.locals = {*code.co_varnames, *code.co_cellvars}
 
     @classmethod
-    def of(cls, function: Any) -> StepSource | None:
+    def of(cls, function: object) -> StepSource | None:
         """Return the body of a function of Python, or None if its source is not at hand or is another one."""
         if type(function) is not types.FunctionType or function.__code__.co_flags & _COROUTINES:
             return None

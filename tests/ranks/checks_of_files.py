@@ -119,7 +119,7 @@ def graphs_resume_from_files():
 
 
 def state_of_a_scalar_parameter():
-    """The moments of a parameter without dimensions are global like the parameter; its step count is a number."""
+    """The moments of a parameter without dimensions are global like it; its step count is a number."""
     path = new_file()
     scale = nn.Parameter(flow.tensor(2.0).to_global(ALL, B))
     optimizer = flow.optim.AdamW([scale], lr=0.1)

@@ -19,6 +19,7 @@ import torch
 
 from ...program.python_values import MISSING, is_python_class
 from ..guards.sources import ALIVE, CONTEXT, FREE, FUNCTION, is_a, is_fake, is_input
+from ..instrumentation.instrument import Site
 from ..instrumentation.policy import (
     DISPATCH,
     Policy,
@@ -276,7 +277,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
                 self.getter(function, arguments, site)
             self.argument_contents(arguments, site)
 
-    def sample(self, owner: Any, name: str, site: Any) -> None:
+    def sample(self, owner: object, name: str, site: Site) -> None:
         """End the capture at the line that samples; elsewhere its end tells (patches/random_state.py)."""
         if self.ends_capture and samples_globally(owner, name):
             self.warn(site, GENERATOR)

@@ -104,7 +104,7 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     return None
 
 
-def samples_globally(owner: Any, name: str) -> bool:
+def samples_globally(owner: object, name: str) -> bool:
     """Whether a method of Python's or NumPy's global generator may sample, which no program repeats."""
     return name not in _OF_STATES and is_a(owner, _GENERATORS) and _is_global(owner)
 
@@ -141,7 +141,7 @@ def _is_module_generator(owner: Any) -> bool:
     return _is_global(owner) or any(owner is generator for generator in of_sympy)
 
 
-def _is_global(owner: Any) -> bool:
+def _is_global(owner: object) -> bool:
     return owner is random._inst or owner is getattr(np.random.mtrand, "_rand", None)
 
 
