@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..definition import GraphDefinition
     from ..program.guards.scalar_guards import Condition
+    from ..program.live_numbers import LiveNumber
 
 
 class RecorderInterface(Protocol):
@@ -37,6 +38,7 @@ class RecorderInterface(Protocol):
     recurrent: list[Any]
     copied: Any  # CopiedViews
     fakes: list[weakref.ref[RecordedTensor]]
+    numbers: list[weakref.ref[LiveNumber]]
     unfolds: Any
 
     def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:

@@ -22,6 +22,7 @@ from ..build import autocast
 from ..results.histories import refuse_older_histories
 from ..state_map import resolve
 from ..update.steps_of_build import FoundOptimizer, is_known, is_of_build
+from ..values.numbers_and_symbols import arithmetic_of_symbols
 from .checkpointing import recomputed, torch_checkpoints
 from .integer_indexing import tensors_as_indices
 from .patching import answered_in_build, global_hook, patched, patched_attributes, undone
@@ -65,6 +66,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(_no_step_in_build(capture))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(builtins_of_sizes())
+        stack.enter_context(arithmetic_of_symbols(capture.recorder))
         stack.enter_context(_tracers())
         stack.enter_context(patched(torch.Tensor, "__hash__", _hash(capture)))
         stack.enter_context(texts_of_tensors(capture, capturing))

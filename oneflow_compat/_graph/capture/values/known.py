@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...._active import outside_capture
 from ...errors import BRANCH_ON_TENSOR, KEEP_VALUE, NEEDS_VALUE, CaptureError
 from ...program.guards.scalar_guards import Condition, part
-from ...program.live_numbers import LiveNumber, NumbersOfTensors
 from ...program.operators import communicates
 from ...program.program import roots, written_args
 from ...program.random_functions import samples
@@ -26,6 +25,7 @@ from ...program.writes import storage_of, written_inputs
 from ..interfaces import RecordedTensor
 from .assertions import assumed
 from .likely_branches import is_sampled
+from .numbers_and_symbols import NumbersOfRun
 
 if TYPE_CHECKING:
     import weakref
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from torch.fx import Graph, Node
 
+    from ...program.live_numbers import LiveNumber
     from ..interfaces import RecorderInterface
     from .symbolic_sizes import Sizes
 
@@ -279,7 +280,7 @@ class KnownValues:
     def _number_of(self, node: Node) -> Any:
         """Return the float in a tensor, whose value only a run knows."""
         advice = BRANCH_ON_TENSOR if is_sampled(node) else KEEP_VALUE
-        numbers = NumbersOfTensors(self.sizes.record, self.numbers, advice, self.sizes.branch_on_floats)
+        numbers = NumbersOfRun(self.sizes, self.numbers, advice)
         return torch.SymFloat(numbers.unknown(self.sizes.record(aten._local_scalar_dense.default, (node,))))
 
     def _forget_values(self, args: Any) -> None:

@@ -17,17 +17,15 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
 from torch.fx import Node
 
-from ...errors import KEEP_VALUE, NumbersNeeded
+from ...errors import NumbersNeeded
 from ...observe import Guard, sources
 from ...program.captured import StoredAttribute
 from ...program.guards.scalar_guards import Condition
 from ...program.live_numbers import (
     LiveNumber,
     LiveNumbers,
-    NumbersOfTensors,
     copy_of_number,
 )
 from ...program.locations import NumberSource, PythonNumber
@@ -35,6 +33,7 @@ from ...program.python_values import MISSING, is_constant
 from ...program.pytree import flatten_containers, with_sizes
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..patches.patching import undone
+from .numbers_and_symbols import NumbersOfRun
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
@@ -69,15 +68,7 @@ class PythonNumbers(LiveNumbers):
 
     def converted(self, operand: Any) -> Any:
         """Return an integer of a tensor, or its float, which is a symbol of torch's, as a number."""
-        if type(operand) is LiveNumber or operand.is_bool():
-            return operand
-        symbol = torch.SymInt if operand.is_int() else torch.SymFloat
-        sizes = self.recorder.sizes
-        node = sizes.node(symbol(operand))
-        if not isinstance(node, Node):
-            return LiveNumber(self, node, node)
-        number_type = int if operand.is_int() else float
-        return NumbersOfTensors(sizes.record, self.made, KEEP_VALUE).unknown(node, number_type)
+        return NumbersOfRun(self.recorder.sizes, self.made).converted(operand)
 
     def need(self, *numbers: LiveNumber) -> NoReturn:
         """Raise, because build() needs the values of numbers themselves."""

@@ -9,6 +9,7 @@ branch, another program serves it (engine.py).
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import operator
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import torch
 from ...._global.marks import several
 from ...errors import KEEP_SIZE, CaptureError, location_text, user_location
 from ...program.symbolic import Branch, branch_message
+from ..patches.patching import patched_attributes
 from .likely_branches import is_sampled, likely_outcome
 
 if TYPE_CHECKING:
@@ -224,7 +226,8 @@ class Sizes:
             symbols = {
                 symbol: torch.fx.Proxy(self.nodes[symbol], tracer) for symbol in expression.free_symbols
             }
-            return sympy_interp(_arithmetic(), symbols, expression).node
+            with patched_attributes([(logging.getLogger(sympy_interp.__module__), "disabled", True)]):
+                return sympy_interp(_arithmetic(), symbols, expression).node
         except Exception as error:  # functions of sizes that fx cannot record
             raise CaptureError(
                 f"build() computes {expression} of sizes that depend on values, which a program has no form"
