@@ -37,12 +37,28 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-libraries test-pythons test-sanitize lint shape typecheck stubs docs mutants parity \
+.PHONY: help demo quick test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-libraries test-pythons test-sanitize lint shape typecheck stubs docs mutants parity \
   check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes upstream upstream-sample lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
 	@echo; sed -n '/^# Settings/,/^PYTHON/s/^# *//p' Makefile
+
+# The tests for a change of the engine. The files left out start many processes, or run hundreds of programs.
+QUICK := tests/core tests/graph/guards tests/graph/calls tests/graph/passes tests/graph/capture \
+  tests/amp tests/autograd tests/clients/test_graph_surface.py tests/data/test_loader.py tests/docs/test_environment.py \
+  tests/embedding/test_one_embedding.py tests/files/test_save_targets.py tests/graph/backends/test_blocks.py \
+  tests/graph/saved/test_saved_schedules.py tests/graph/sizes/test_dynamic_dimensions.py \
+  tests/graph/training/test_training_semantics.py tests/legacy/test_legacy_equals_graph.py tests/nn/test_nn_callers.py \
+  tests/ops/test_ops_registration.py tests/optim/test_lr_scale.py tests/report tests/scan/test_scan_findings.py \
+  tests/tools/test_shape.py
+QUICK_OUT := $(addprefix --ignore=tests/,core/test_drop_in.py core/test_missing_names.py core/test_mock_torch.py \
+  core/test_package.py graph/calls/test_effects.py graph/calls/test_stored_values.py \
+  graph/capture/test_failed_capture_memory.py graph/capture/test_interrupted_capture.py graph/passes/test_rewrites_step.py)
+
+quick: $(VENV)/.extras ## run the tests of the engine and a sample of the others, without the C++ compiler (3 minutes on 2 cores)
+	CXX=no-compiler $(BIN)/python -m pytest $(QUICK) $(QUICK_OUT) -m "not slow and not gpu and not oracle and not network" \
+	  -n $(JOBS)
 
 demo: $(VENV)/.extras ## set everything up and train a model on digits, eager and as one program
 	$(BIN)/python docs/examples/train_digits.py

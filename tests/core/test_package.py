@@ -134,6 +134,7 @@ def test_a_build_without_torch_has_the_guards_and_names_the_remedy(tmp_path, mon
         command.run()
 
 
+@pytest.mark.compiler
 def test_a_build_with_cuda_kernels_says_so_and_names_the_switch(tmp_path, monkeypatch, capsys):
     """nvcc takes minutes, and a build is silent otherwise until its first file is compiled."""
     module = build_module()

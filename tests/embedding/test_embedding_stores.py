@@ -17,7 +17,7 @@ from oneflow.one_embedding import snapshot
 from oneflow.one_embedding.store import DiskStore, KeyIndex
 
 
-def test_capacity(tmp_path):
+def test_a_full_store_refuses_new_ids(tmp_path):
     e = oe.MultiTableEmbedding(
         "e", 4, flow.float, flow.int64, [UNIFORM], oe.make_device_mem_store_options(str(tmp_path), capacity=3)
     )
@@ -28,7 +28,7 @@ def test_capacity(tmp_path):
 
 # --------------------------------------------------------------------------- snapshots
 @pytest.mark.parametrize("kind", STORES)
-def test_snapshots(tmp_path, kind):
+def test_a_snapshot_brings_back_its_rows(tmp_path, kind):
     e = embedding(tmp_path, kind)
     opt = oe.Optimizer(flow.optim.SGD(e.parameters(), lr=1.0), [e])
     ids = torch.arange(300)
@@ -79,7 +79,7 @@ def test_state_dict_carries_a_snapshot(tmp_path):
         )
 
 
-def test_persistent_tables(tmp_path):
+def test_a_persistent_table_gives_the_last_value_of_each_key(tmp_path):
     keys, values = np.arange(5) * 7, np.arange(20, dtype=np.float32).reshape(5, 4)
     with oe.make_persistent_table_writer([str(tmp_path)], "s", flow.int64, flow.float, 4) as writer:
         writer.write(keys, values)
@@ -186,7 +186,7 @@ def test_killed_while_training_on_disk(tmp_path):
         store.close()
 
 
-def test_without_lmdb(tmp_path, monkeypatch):
+def test_a_missing_lmdb_is_named_with_its_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install oneflow-compat\[embedding\]"):
         embedding(tmp_path, "ssd")

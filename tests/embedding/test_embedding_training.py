@@ -126,7 +126,7 @@ def test_gradients_accumulate_until_the_step(tmp_path):
     assert torch.equal(e(torch.tensor([1])), before - 6)
 
 
-def test_update_methods(tmp_path):
+def test_update_methods_write_the_rows_with_gradients(tmp_path):
     e = embedding(tmp_path, size_factor=3)
     before = e(torch.tensor([4, 4])).detach()
     e(torch.tensor([4, 4])).sum().backward()
@@ -170,7 +170,7 @@ def test_smart_decay_adam(tmp_path):
     np.testing.assert_array_less(np.abs(rows["smart", True][0, 4:8]), np.abs(rows["adam", True][0, 4:8]))
 
 
-def test_wrong_optimizers(tmp_path):
+def test_optimizers_that_do_not_fit_are_refused(tmp_path):
     e = embedding(tmp_path)
     with pytest.raises(
         ValueError, match="keeps rows of 12 numbers, the store has 4; make the store with size_factor=3"

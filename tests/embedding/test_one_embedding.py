@@ -44,7 +44,7 @@ def test_option_dicts_are_oneflows():
     assert both == [lru, {"policy": "lru", "cache_memory_budget_mb": 8, "value_memory_kind": "host"}]
 
 
-def test_wrong_options(tmp_path):
+def test_wrong_options_are_refused(tmp_path):
     for wrong in (
         lambda: oe.make_device_mem_store_options("/x", capacity=0),
         lambda: oe.make_cached_ssd_store_options(0, "/x"),
@@ -108,7 +108,7 @@ def test_first_values_do_not_depend_on_the_order(tmp_path):
         (oe.make_constant_initializer(3), 3.0, 0.0, 3, 3),
     ],
 )
-def test_initializers(initializer, mean, std, low, high):
+def test_initial_rows_have_the_moments_of_the_initializer(initializer, mean, std, low, high):
     """The moments of 80000 numbers: five standard errors. 0.8796 is the deviation of a normal cut at two."""
     rows = initial.rows(initializer, np.arange(10000), 8, 3)
     assert rows.dtype == np.float32 and low <= rows.min() and rows.max() <= high
@@ -141,7 +141,7 @@ def test_tables_and_columns(tmp_path):
     assert wide(torch.tensor([7])).tolist() == [[1, 1, 5]] and wide.embedding_dim == 3
 
 
-def test_padding(tmp_path):
+def test_the_row_of_the_padding_id_stays_zero(tmp_path):
     e = embedding(tmp_path, padding_idx=0)
     opt = oe.Optimizer(flow.optim.SGD(e.parameters(), lr=1.0), [e])
     out = e(torch.tensor([0, 1]))
@@ -158,7 +158,7 @@ def test_more_ranks_are_refused(tmp_path, monkeypatch):
         embedding(tmp_path)
 
 
-def test_lifetime(tmp_path):
+def test_an_embedding_is_freed_and_its_gradients_then_refused(tmp_path):
     e = embedding(tmp_path)
     out, gone = e(torch.tensor([1])), weakref.ref(e)
     del e

@@ -117,7 +117,7 @@ def _make(tmp_path, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.99])
-def test_truncated(tmp_path, layout, keep):
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path, layout, keep):
     path = _make(tmp_path, layout)
     for file in [f for f in path.rglob("*") if f.name in ("out", "pickled_data", "meta")] or [path]:
         whole = file.read_bytes()
@@ -130,7 +130,7 @@ def test_truncated(tmp_path, layout, keep):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_altered_values(tmp_path, layout):
+def test_altered_values_fail_the_checksum(tmp_path, layout):
     """One flipped bit in the values: our checksum protects the folder and the pickle; torch's zip has one
     that torch does not check.
     """

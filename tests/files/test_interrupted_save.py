@@ -71,7 +71,7 @@ def _obey_permission_bits() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_full_disk(tmp_path, layout):
+def test_a_full_disk_leaves_the_old_file(tmp_path, layout):
     """A file may not grow beyond 2000 bytes: the save raises an OSError that names the file and leaves
     nothing new.
     """

@@ -63,7 +63,7 @@ OBJECTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", OBJECTS)
-def test_round_trip(tmp_path, name, layout):
+def test_a_saved_object_loads_with_the_same_bits(tmp_path, name, layout):
     path = tmp_path / "new" / "parents" / "ckpt"
     flow.save(OBJECTS[name], path, layout=layout)
     assert path.is_dir() == (layout == "folder")
@@ -85,7 +85,7 @@ def test_whole_module_and_optimizer(tmp_path, layout):
     assert_same_bits(back["opt"], opt.state_dict())
 
 
-def test_which_layout(tmp_path):
+def test_save_writes_a_folder_only_on_request(tmp_path):
     """A file by default; a folder on request, or if the path is a folder."""
     flow.save(torch.ones(1), tmp_path / "a")
     assert torch.load(tmp_path / "a").tolist() == [1]
@@ -165,7 +165,7 @@ def test_torch_call_forms(tmp_path):
         flow.save({"a": 1}, 7)
 
 
-def test_ranks(tmp_path):
+def test_save_refuses_a_rank_that_does_not_exist(tmp_path):
     flow.save({"a": torch.ones(2)}, tmp_path / "g", 0, True)
     assert flow.load(tmp_path / "g", global_src_rank=0)["a"].is_global
     with pytest.raises(ValueError, match="global_dst_rank must be in 0..0, found 1"):

@@ -12,6 +12,14 @@ os.environ.setdefault("ONEFLOW_GRAPH_BACKEND", "aten")
 os.environ.setdefault("ONEFLOW_CACHE_SIZE", "0")
 
 
+def pytest_collection_modifyitems(items):
+    """A test whose parameter is the backend inductor needs a C++ compiler."""
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if any(isinstance(value, str) and value == "inductor" for value in parameters):
+            item.add_marker("compiler")
+
+
 @pytest.fixture(autouse=True)
 def the_same_numbers_in_any_order():
     """A test samples the same random numbers whichever tests ran before it in its process."""

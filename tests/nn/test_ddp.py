@@ -64,7 +64,7 @@ torch.distributed.destroy_process_group()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bucket", ["bucket", "single"])
-def test_two_processes(tmp_path, bucket):
+def test_two_processes_train_as_one(tmp_path, bucket):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
     base = {

@@ -69,7 +69,7 @@ def test_there_are_models():
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if re.search(SLOW, n) else n for n in NAMES]
 )
-def test_classification(name):
+def test_a_classifier_has_a_score_for_each_class(name):
     with no_initialisation():
         model = ModelCreator.create_model(name, pretrained=False)
     size = SIZES.get(name) or int(
@@ -99,7 +99,7 @@ SLOW_DETECTION = ("maskrcnn_resnet50_fpn", "ssd300_vgg16", "fasterrcnn_mobilenet
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW_DETECTION else n for n in DETECTION]
 )
-def test_detection(name):
+def test_a_detector_trains_and_finds_boxes(name):
     """Losses and gradients in training, boxes in evaluation."""
     with no_initialisation():
         model = getattr(models.detection, name)(
@@ -135,7 +135,7 @@ def test_detection(name):
         "lraspp_mobilenet_v3_large_coco",
     ],
 )
-def test_segmentation(name):
+def test_a_segmenter_has_a_score_for_each_pixel(name):
     with no_initialisation():
         model = getattr(models.segmentation, name)(num_classes=4, pretrained_backbone=False)
     small_weights(model)
@@ -144,7 +144,7 @@ def test_segmentation(name):
     assert out.shape == (1, 4, 64, 64) and flow.isfinite(out).all()
 
 
-def test_style_transfer():
+def test_style_transfer_keeps_the_size_and_has_gradients():
     out = models.style_transfer.fast_neural_style()(flow.rand(1, 3, 64, 64))
     assert out.shape == (1, 3, 64, 64)
     out.sum().backward()
@@ -213,7 +213,7 @@ def test_every_submodule_imports():
         "Dynamic_conv2d(8, 4, 3, 0.25)",
     ],
 )
-def test_layers(layer):
+def test_a_layer_has_finite_gradients(layer):
     from flowvision import layers
 
     flow.manual_seed(0)
@@ -223,7 +223,7 @@ def test_layers(layer):
     assert out.shape[0] == 2 and flow.isfinite(x.grad).all() and x.grad.abs().sum() > 0
 
 
-def test_box_operators():
+def test_box_operators_give_the_known_boxes():
     from flowvision import layers
 
     boxes = flow.tensor([[0, 0, 5.0, 5.0], [1, 1, 6, 6], [20, 20, 30, 30]])

@@ -27,7 +27,7 @@ W, LABELS = torch.rand(3), torch.tensor([0, 2, 1, 1])
         ("KLDivLoss(None, None, 'sum', True)", "KLDivLoss(None, None, 'sum', True)"),
     ],
 )
-def test_loss_constructors(ours, theirs):
+def test_losses_built_as_in_oneflow_equal_torchs(ours, theirs):
     assert torch.equal(eval(f"flow.nn.{ours}")(X, Y), eval(f"torch.nn.{theirs}")(X, Y))
 
 
@@ -68,7 +68,7 @@ def test_binary_loss_constructors(ours, theirs):
         ("NLLLoss(W, False)", "NLLLoss(W, False)"),
     ],
 )
-def test_class_losses(ours, theirs):
+def test_class_losses_take_labels_of_any_integer_type(ours, theirs):
     for labels in (LABELS, LABELS.int(), LABELS.to(torch.int8), LABELS.to(torch.uint8)):
         assert torch.equal(eval(f"flow.nn.{ours}")(X, labels), eval(f"torch.nn.{theirs}")(X, LABELS))
 
@@ -133,7 +133,7 @@ def test_class_losses(ours, theirs):
         ("upsample(X[None], scale_factor=2)", "interpolate(X[None], scale_factor=2)"),
     ],
 )
-def test_functions(ours, theirs):
+def test_functions_called_as_in_oneflow_equal_torchs(ours, theirs):
     assert torch.equal(eval(f"F.{ours}"), eval(f"torch.nn.functional.{theirs}"))
 
 
@@ -315,7 +315,7 @@ def test_no_dropout_rates_are_none_at_all():
         flow.nn.FusedMLP(4, [3, 3], 1, [0.1])
 
 
-def test_deep_paths():
+def test_deep_paths_of_nn_can_be_imported():
     from oneflow.nn.common_types import (  # noqa: F401
         _size_1_t,
         _size_2_t,

@@ -169,14 +169,14 @@ def test_channel_dropout_drops_whole_channels(n):
     assert torch.equal(getattr(flow.nn, f"Dropout{n}d")(0.0)(x), x)
 
 
-def test_addend():
+def test_dropout_adds_its_addend():
     x, y = torch.randn(3, requires_grad=True), torch.randn(3)
     assert torch.equal(flow.nn.Dropout(0.5).eval()(x, addend=y), x + y)
     assert torch.equal(F.dropout(x, 0.0, addend=y), x + y)
 
 
 @pytest.mark.parametrize("name", ["Hardshrink", "Softshrink", "Softsign"])
-def test_inplace_activations(name):
+def test_an_activation_in_place_writes_its_input(name):
     plain, inplace = getattr(flow.nn, name)(), getattr(flow.nn, name)(inplace=True)
     x = torch.randn(20)
     want = plain(x)
@@ -227,7 +227,7 @@ def test_group_norm_num_channels():
         F.group_norm(torch.ones(1, 4, 2), 2, num_channels=6)
 
 
-def test_small_functions():
+def test_small_functions_have_the_documented_values():
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(F.quick_gelu(x), x * torch.sigmoid(1.702 * x))
     torch.testing.assert_close(F.square_relu(x), torch.relu(x) ** 2)

@@ -196,7 +196,7 @@ def outcome(package, module, model, inputs):
 
 
 @pytest.mark.parametrize("module", MODELS)
-def test_same_numbers(module):
+def test_a_copy_for_oneflow_computes_the_same_bits(module):
     want = outcome(ORIGINAL, module, *MODELS[module])
     got = outcome(COPY, module, *MODELS[module])
     assert got.keys() == want.keys() and len(got) > 10

@@ -67,7 +67,7 @@ pairs = st.lists(st.integers(1, 3), min_size=2, max_size=2)
     st.lists(st.integers(0, 4), min_size=2, max_size=2),
     st.lists(st.integers(1, 2), min_size=2, max_size=2),
 )
-def test_equals_torch(images, channels, filters, size, kernel, stride, padding, dilation):
+def test_a_convolution_equals_torchs(images, channels, filters, size, kernel, stride, padding, dilation):
     if all(n + 2 * p > d * (k - 1) for n, p, d, k in zip(size, padding, dilation, kernel, strict=True)):
         compare(images, channels, filters, size, kernel, stride, padding, dilation)
 

@@ -101,7 +101,7 @@ def test_batches_without_elements(size, m, k, n):
 
 
 @pytest.mark.parametrize("m, k, n", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
-def test_without_elements(m, k, n):
+def test_products_without_elements_are_zeros(m, k, n):
     assert torch.equal(torch.ops.oneflow.mm(torch.randn(m, k), torch.randn(k, n)), torch.zeros(m, n))
 
 

@@ -44,7 +44,7 @@ def test_no_farther_from_float64_than_torch(op, dtype):
 
 
 @pytest.mark.parametrize("op", [op for op in DIFFERENTIABLE if op.whole], ids=lambda op: op.name)
-def test_gradcheck(op):
+def test_gradients_agree_with_differences(op):
     torch.manual_seed(0)
     inputs = frozen(op, op.make(torch.float64, 3))
     assert torch.autograd.gradcheck(op.call, inputs, atol=1e-6)
@@ -68,7 +68,7 @@ def test_ctc_takes_nan_for_the_best_class_as_torch_does():
     [op for op in OPS if op.name not in ("fake_quantization", "roi_align", "nms", "ctc_greedy_decoder")],
     ids=lambda op: op.name,
 )
-def test_any_strides(op):
+def test_operators_take_any_strides(op):
     torch.manual_seed(0)
     inputs = op.make(torch.float32, 6)
     strided = []
@@ -86,7 +86,7 @@ def test_any_strides(op):
     [op for op in OPS if op.name not in ("fused_dot_feature_interaction self", "deform_conv2d")],
     ids=lambda op: op.name,
 )
-def test_empty(op):
+def test_operators_take_empty_tensors(op):
     inputs = op.make(torch.float32, 0)
     actual, plain = listed(op.call(*inputs)), listed(op.plain(*inputs))
     assert [(f.shape, f.dtype) for f in actual] == [(p.shape, p.dtype) for p in plain]
@@ -126,7 +126,7 @@ def test_bias_gelu_shapes(shape, data):
 # --------------------------------------------------------------------------- dropout
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("axis", [0, 1])
-def test_bias_dropout(dtype, axis):
+def test_bias_dropout_keeps_and_scales_its_share(dtype, axis):
     torch.manual_seed(5)
     x, b = torch.randn(300, 129, dtype=dtype), torch.randn((300, 129)[axis], dtype=dtype)
     x.requires_grad_(), b.requires_grad_()

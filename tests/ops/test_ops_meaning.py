@@ -30,7 +30,7 @@ def test_broadcast_dim_like():
         ("silu", F.silu),
     ],
 )
-def test_fused_glu(activation, function):
+def test_fused_glu_equals_its_formula(activation, function):
     x, w, b, v, c = rand(5, 6), rand(4, 6), rand(4), rand(4, 6), rand(4)
     torch.testing.assert_close(C.fused_glu(x, w, b, v, c, activation), (x @ w.T + b) * function(x @ v.T + c))
     torch.testing.assert_close(
@@ -48,7 +48,7 @@ def test_fused_matmul_bias_scales():
         C.fused_matmul_bias(x, w[:, :5], b)
 
 
-def test_grouped_matmul():
+def test_grouped_matmul_equals_single_products():
     xs, ws, bs = [rand(2, 3), rand(4, 5)], [rand(6, 3), rand(7, 5)], [rand(6), rand(7)]
     for actual, x, w, b in zip(C.grouped_matmul_bias(xs, ws, bs), xs, ws, bs):
         torch.testing.assert_close(actual, x @ w.T + b)
@@ -63,7 +63,7 @@ def test_mlp_dropout_follows_every_layer():
     assert abs((y == 0).double().mean() - 0.25) < 0.03
 
 
-def test_skip_norms():
+def test_skip_norms_add_before_they_normalize():
     x, skip, bias, g, b = rand(3, 8), rand(3, 8), rand(8), rand(8), rand(8)
     torch.testing.assert_close(
         C.skip_layer_norm(x, gamma=g, beta=b, bias=bias, skip=skip, alpha=0.5),

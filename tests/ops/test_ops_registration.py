@@ -107,7 +107,7 @@ SAMPLES = list(samples()) if _ext.status() == "loaded" else []
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: str(s[0]).split(".")[-1])
-def test_opcheck(sample):
+def test_torch_accepts_the_registration_of_an_operator(sample):
     op, args = sample
     torch.library.opcheck(op.default, args)
 

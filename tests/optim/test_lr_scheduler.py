@@ -37,7 +37,7 @@ def test_is_torchs_class_too(name):
     assert issubclass(getattr(L, name), T.LRScheduler)
 
 
-def test_names():
+def test_names_are_torchs_classes_or_oneflows_aliases():
     assert L.OneCycleLR is T.OneCycleLR and L.CyclicLR is T.CyclicLR
     assert (
         L.WarmupLR is L.WarmUpLR
@@ -205,7 +205,7 @@ def test_chained_with_a_member_of_torch_is_torchs():
     assert trace(build(L)) == pytest.approx(trace(build(T)))
 
 
-def test_nested_composition():
+def test_a_warmup_around_a_sequence_runs_both():
     o = optimizer()
     inner = L.SequentialLR(o, [L.ConstantLR(o, 0.5, 9), L.ExponentialLR(o, 0.9)], [4])
     s = L.WarmUpLR(inner, 0.0, 2, warmup_prefix=True)
@@ -231,7 +231,7 @@ def test_different_warmups_are_refused():
         L.WarmUpLR(L.LambdaLR(o, [lambda e: 0.5, lambda e: 0.25]), 0.1, 4)
 
 
-def test_errors():
+def test_wrong_arguments_are_named():
     o = optimizer()
     for call, text in (
         (lambda: L.StepLR(o, 0), "step_size=0"),

@@ -63,7 +63,7 @@ def test_torch_only_optimizers_fall_through():
     assert sgd is theirs
 
 
-def test_deep_paths():
+def test_deep_paths_give_the_same_classes():
     from oneflow.nn.optimizer.adamw import AdamW
     from oneflow.nn.optimizer.lamb import LAMB
     from oneflow.nn.optimizer.optimizer import Optimizer, required
@@ -231,7 +231,7 @@ def test_add_param_group():
 
 
 @pytest.mark.parametrize("cls", OURS)
-def test_support_sparse(cls):
+def test_three_optimizers_take_sparse_gradients(cls):
     assert cls(parameters()).support_sparse is (cls.__name__ in ("SGD", "Adam", "AdamW"))
 
 
@@ -333,7 +333,7 @@ def test_oneflows_layout_has_the_corrections_oneflow_goes_on_with(cls, correct, 
     assert (options["bias_correction1"], options["bias_correction2"]) == pytest.approx(expected)
 
 
-def test_layout_errors():
+def test_a_state_dict_of_an_unknown_or_unfit_layout_is_an_error():
     with pytest.raises(NotImplementedError, match="optimizer-state-layout"):
         flow.optim.LBFGS(parameters()).state_dict(layout="oneflow")
     with pytest.raises(ValueError, match="'torch' or 'oneflow'"):

@@ -38,12 +38,12 @@ def assert_same(got, want):
 @pytest.mark.parametrize(
     "text", [pytest.param(t, marks=DIFFERENT.get(t, ()), id=t) for t in TRAJECTORIES["cases"]]
 )
-def test_trajectory(text):
+def test_an_optimizer_repeats_oneflows_trajectory(text):
     assert_same(record.train(record.start(flow, text), TRAJECTORIES["steps"]), TRAJECTORIES["cases"][text])
 
 
 @pytest.mark.parametrize("text", list(TRAJECTORIES["clipped"]))
-def test_trajectory_with_clip_grad(text):
+def test_clipping_repeats_oneflows_trajectory(text):
     assert_same(
         record.train(record.start(flow, text), TRAJECTORIES["steps"], clip=True),
         TRAJECTORIES["clipped"][text],
@@ -51,7 +51,7 @@ def test_trajectory_with_clip_grad(text):
 
 
 @pytest.mark.parametrize("text", list(TRAJECTORIES["ftrl"]))
-def test_ftrl_trajectory(text):
+def test_ftrl_repeats_oneflows_trajectory(text):
     """Recorded with lr_power of the other sign: OneFlow 0.9.0's CPU kernel has it wrong way round (difference
     ftrl-lr-power).
     """
@@ -109,14 +109,14 @@ def test_oneflow_layout_equals_files_of_oneflow(text):
 
 
 @pytest.mark.parametrize("text", list(SCHEDULES["cases"]))
-def test_schedule(text):
+def test_a_schedule_repeats_oneflows_rates(text):
     for lrs, want in zip(SCHEDULES["lrs"], SCHEDULES["cases"][text]):
         if want is not None:
             np.testing.assert_allclose(record.rates(flow, text, lrs), want, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("text,metrics,want", SCHEDULES["plateau"], ids=[p[0] for p in SCHEDULES["plateau"]])
-def test_plateau(text, metrics, want):
+def test_reduce_on_plateau_repeats_oneflows_rates(text, metrics, want):
     np.testing.assert_allclose(record.rates(flow, text, (0.1, 0.01), metrics), want, rtol=1e-12)
 
 

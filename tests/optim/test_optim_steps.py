@@ -78,7 +78,7 @@ def test_lbfgs_minimises():
 
 
 @pytest.mark.parametrize("cls", OURS)
-def test_closure(cls):
+def test_step_runs_its_closure_with_gradients(cls):
     p = parameters()
     o = cls(p, lr=0.05)
 
@@ -121,7 +121,7 @@ def test_bfloat16_and_float64_and_empty_parameters(cls):
     )
 
 
-def test_sparse_gradients():
+def test_sgd_updates_only_rows_with_a_sparse_gradient():
     emb = flow.nn.Embedding(5, 3, sparse=True)
     before = emb.weight.detach().clone()
     o = flow.optim.SGD(emb.parameters(), lr=0.1)
@@ -156,7 +156,7 @@ def test_lamb_keeps_ratio_one_at_zero_norm():
     assert torch.equal(q.detach(), torch.ones(3))
 
 
-def test_constructor_errors():
+def test_constructors_refuse_wrong_arguments():
     p = parameters()
     for call in (
         lambda: flow.optim.SGD([]),

@@ -20,7 +20,7 @@ DATA = {
             " installed) all open the default; loading runs no code"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/files/test_save.py::test_which_layout",
+        "test": "tests/files/test_save.py::test_save_writes_a_folder_only_on_request",
     },
     "save-parameter-flag": {
         "names": ["oneflow.save", "oneflow.load"],
@@ -146,7 +146,7 @@ DATA = {
         "here": "the same and AdamW; nesterov, dampening, amsgrad and other optimizers are an error",
         "reason": "rows store the states of these optimizers",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/embedding/test_embedding_training.py::test_wrong_optimizers",
+        "test": "tests/embedding/test_embedding_training.py::test_optimizers_that_do_not_fit_are_refused",
     },
     "one-embedding-shuffle": {
         "names": [f"{_OE}.MultiTableEmbedding", f"{_OE}.MultiTableMultiColumnEmbedding"],

@@ -24,7 +24,7 @@ NN = {
         ),
         "reason": "the types tell the callers apart",
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": _T + "test_nn_callers.py::test_loss_constructors",
+        "test": _T + "test_nn_callers.py::test_losses_built_as_in_oneflow_equal_torchs",
     },
     "F-loss-positional": {
         "names": [
@@ -48,7 +48,7 @@ NN = {
             " signature"
         ),
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": _T + "test_nn_callers.py::test_functions",
+        "test": _T + "test_nn_callers.py::test_functions_called_as_in_oneflow_equal_torchs",
     },
     "label-shapes": {
         "names": ["oneflow.nn.CrossEntropyLoss", "oneflow.nn.functional.cross_entropy"],
@@ -69,7 +69,7 @@ NN = {
         "here": "the same: int8, uint8, int16 and int32 labels are widened",
         "reason": "an error of torch's turned into a result",
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": _T + "test_nn_callers.py::test_class_losses",
+        "test": _T + "test_nn_callers.py::test_class_losses_take_labels_of_any_integer_type",
     },
     "kl-negative-target": {
         "names": ["oneflow.nn.functional.kl_div", "oneflow.nn.KLDivLoss", "oneflow._C.kl_div_loss"],
@@ -256,7 +256,7 @@ NN = {
         "here": "OneFlow's names and torch's; upsample of a tensor is torch's function",
         "reason": "the names are disjoint",
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": _T + "test_nn_callers.py::test_functions",
+        "test": _T + "test_nn_callers.py::test_functions_called_as_in_oneflow_equal_torchs",
     },
     "ddp": {
         "names": ["oneflow.nn.parallel.DistributedDataParallel"],
@@ -310,7 +310,7 @@ NN = {
         "here": "returns its first argument",
         "reason": "eager calls and captured programs run in the order of the source",
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": _T + "test_nn_modules.py::test_small_functions",
+        "test": _T + "test_nn_modules.py::test_small_functions_have_the_documented_values",
     },
     "module-repr": {
         "names": [

@@ -56,7 +56,7 @@ OPTIM = {
         "here": "torch's: maximize always negates the gradient, weight decay still shrinks",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
-        "test": "tests/optim/test_optim_golden.py::test_trajectory",
+        "test": "tests/optim/test_optim_golden.py::test_an_optimizer_repeats_oneflows_trajectory",
     },
     "adam-bias-flag": {
         "names": ["oneflow.optim.Adam", "oneflow.optim.AdamW"],
@@ -93,7 +93,7 @@ OPTIM = {
         "here": "the FTRL-proximal formula; equal to OneFlow's with the opposite sign of lr_power",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
-        "test": "tests/optim/test_optim_golden.py::test_ftrl_trajectory",
+        "test": "tests/optim/test_optim_golden.py::test_ftrl_repeats_oneflows_trajectory",
     },
     "zero-grad-default": {
         "names": ["oneflow.optim.Optimizer.zero_grad"],
@@ -200,7 +200,7 @@ OPTIM = {
         "here": "OneFlow's positions and formula; total_iters= as a keyword means torch's",
         "reason": "documented signature",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
-        "test": "tests/optim/test_optim_golden.py::test_schedule",
+        "test": "tests/optim/test_optim_golden.py::test_a_schedule_repeats_oneflows_rates",
     },
     "lr-sequential": {
         "names": ["oneflow.optim.lr_scheduler.SequentialLR"],
@@ -208,7 +208,7 @@ OPTIM = {
         "here": "OneFlow's; torch's if a member is a torch scheduler",
         "reason": "documented default",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
-        "test": "tests/optim/test_optim_golden.py::test_schedule",
+        "test": "tests/optim/test_optim_golden.py::test_a_schedule_repeats_oneflows_rates",
     },
     "lr-cawr": {
         "names": ["oneflow.optim.lr_scheduler.CosineAnnealingWarmRestarts"],

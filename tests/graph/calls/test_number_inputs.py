@@ -565,6 +565,7 @@ def test_a_number_that_is_needed_itself_has_its_value(make):
     compared(make)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("make", [step_of_arithmetic, step_of_integers, step_of_meter])
 def test_inductor_takes_numbers_as_inputs(make):
     assert len(compared(make, "inductor")._engine.programs) <= 3

@@ -65,6 +65,7 @@ def test_regions_change_no_number_and_end_with_the_call():
     assert [e.cpu_parent for e in prof.events() if e.name == "aten::exp"] == [None]
 
 
+@pytest.mark.compiler
 def test_compiled_operators_form_one_region():
     graph, x = Train("inductor"), torch.randn(4, 6)
     graph(x)

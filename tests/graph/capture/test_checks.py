@@ -187,6 +187,7 @@ def test_values_that_an_operator_of_eager_mode_refuses(case):
     assert torch.equal(graph(*good), build(*good)) and len(graph._engine.programs) == 1
 
 
+@pytest.mark.compiler
 def test_compiled_code_refuses_such_values_too():
     def build(labels, matrix):
         return F.one_hot(labels, 3) * 2, torch.linalg.inv(matrix) * 2

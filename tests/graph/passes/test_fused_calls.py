@@ -77,6 +77,7 @@ def boxes(a, b):
 
 
 @pytest.mark.slow
+@pytest.mark.compiler
 @needs_kernels
 @pytest.mark.parametrize(
     "function, shapes",
