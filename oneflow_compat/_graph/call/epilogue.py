@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +12,11 @@ from torch._C import _increment_version as increment_version
 
 from ..._global.program_results import make_results_global
 from ..observe import count
-from ..program.captured import Effects
+from ..program.captured import Effects, StoredAttribute
 from ..program.locations import LiveState
 from ..program.program import Program, roots
 from ..program.pytree import tree_unflatten, with_sizes
+from ..program.shared_containers import share
 from ..program.symbolic import is_run_value
 from ..program.writes import silent_writes
 from .object_results import ObjectResults, uses_objects
@@ -62,17 +63,42 @@ class Epilogue:
         changed: Sequence[Any] = ()
         if self._objects is not None:
             outputs, changed = self._objects.split(outputs)
+        if self.effects.shared_containers:
+            return self._share(outputs, changed, args, kwargs)
         if self.effects.attributes:
             outputs = self._store_attributes(outputs)
+        self._count_and_step()
+        return self._results_of(outputs, changed, args, kwargs)
+
+    def _count_and_step(self) -> None:
         if self.effects.counters:
             count(self.effects.counters)
         if self.effects.schedulers:
             step_schedulers(self.effects.schedulers)
         for scheduler in self.effects.schedulers_of_build:
             scheduler.step()
+
+    def _results_of(
+        self, outputs: Sequence[Any], changed: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if self._objects is not None:
             return self._objects.results(self._results(outputs), changed, args, kwargs)
         return self._results(outputs)
+
+    def _share(
+        self, outputs: Sequence[Any], changed: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Store what build() stored, and return its results: a list that lies in several of them is one."""
+        attributes = self.effects.attributes
+        trees = [
+            _updated(attribute, value) for attribute, value in zip(attributes, self._stored_values(outputs))
+        ]
+        trees.append(self._results_of(outputs[: self._result_count], changed, args, kwargs))
+        share(trees, self.effects.shared_containers)
+        for attribute, value in zip(attributes, trees):
+            _bind(attribute, value)
+        self._count_and_step()
+        return trees[-1]
 
     def undo(self) -> None:
         """Remove the state that a program for one call begins with, after a run that changed nothing."""
@@ -104,6 +130,12 @@ class Epilogue:
 
     def _store_attributes(self, outputs: Sequence[Any]) -> Sequence[Any]:
         """Bind the tensors of this run to the buffers and attributes that build() assigned."""
+        for attribute, value in zip(self.effects.attributes, self._stored_values(outputs)):
+            _bind(attribute, _updated(attribute, value))
+        return outputs[: self._result_count]
+
+    def _stored_values(self, outputs: Sequence[Any]) -> Iterator[Any]:
+        """Yield the value of this run for each attribute that build() assigned."""
         # a view of a parameter requires a gradient
         detaches = not self.effects.keeps_histories
         values = (
@@ -111,22 +143,27 @@ class Epilogue:
             for v in outputs[self._result_count :]
         )
         for attribute in self.effects.attributes:
-            container: Any = attribute.container
-            key = attribute.key
             leaves = [next(values) if is_run_value(leaf) else leaf for leaf in attribute.leaves]
-            new = tree_unflatten(leaves, attribute.spec)
-            if attribute.appends:
-                container.append(new)
-                continue
-            if attribute.replaces:
-                container[key] = new
-                continue
-            old = container.get(key) if isinstance(container, dict) else container[key]
-            if type(new) is dict and type(old) is dict and old.keys() == new.keys():
-                old.update(new)  # another dict object would need another program
-            else:
-                container[key] = new
-        return outputs[: self._result_count]
+            yield tree_unflatten(leaves, attribute.spec)
+
+
+def _updated(attribute: StoredAttribute, new: Any) -> Any:
+    """Return what an attribute gets: the dict that is there, if its new entries suffice."""
+    if attribute.appends or attribute.replaces or type(new) is not dict:
+        return new
+    container = attribute.container
+    old = container.get(attribute.key) if isinstance(container, dict) else container[attribute.key]
+    if type(old) is not dict or old.keys() != new.keys():
+        return new
+    old.update(new)  # another dict object would need another program
+    return old
+
+
+def _bind(attribute: StoredAttribute, value: Any) -> None:
+    if attribute.appends:
+        attribute.container.append(value)
+    else:
+        attribute.container[attribute.key] = value
 
 
 def step_schedulers(schedulers: Iterable[Any]) -> None:

@@ -438,7 +438,13 @@ class Capture:
         )
         guards = guards_of(self, free_index, *shared_memory(self, program))
         shared = shared_calls(recorder.calls, results.leaves)
-        return Captured(program, effects_of(self, outputs), guards, self.state.live(free, numbers), shared)
+        return Captured(
+            program,
+            effects_of(self, outputs, results.containers),
+            guards,
+            self.state.live(free, numbers),
+            shared,
+        )
 
     @property
     def owners(self) -> list[Any]:

@@ -7,16 +7,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._global.marks import is_global
+from ..errors import CaptureError
 from ..program.captured import Effects, Guards
+from ..program.shared_containers import shared_places
 
 if TYPE_CHECKING:
+    from ..program.shared_containers import Container
     from .interfaces import CaptureInterface
     from .outputs import Outputs
 
 
-def effects_of(capture: CaptureInterface, outputs: Outputs) -> Effects:
+def effects_of(
+    capture: CaptureInterface, outputs: Outputs, containers_of_results: tuple[Container, ...]
+) -> Effects:
     """Return what a run of the program does besides computing its results."""
     update, gradients = capture.update, capture.left_gradients
+    trees = [*(attribute.containers for attribute in capture.attributes), containers_of_results]
+    shared = shared_places(trees)
+    if shared is None:
+        raise CaptureError(
+            "build() keeps one list, dict or object in two tuples, or in one and in the results",
+            "Keep a copy of it.",
+        )
     created = (*update.created, *capture.new_state) if update is not None else ()
     return Effects(
         attributes=tuple(capture.attributes),
@@ -33,6 +45,7 @@ def effects_of(capture: CaptureInterface, outputs: Outputs) -> Effects:
         dropped_gradients=gradients.dropped,
         global_results=outputs.global_results,
         own_objects=outputs.own_objects,
+        shared_containers=shared,
         keeps_histories=capture.definition.steps_in_build,
     )
 

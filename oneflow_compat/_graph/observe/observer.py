@@ -199,7 +199,7 @@ class Observer:
         objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
         self._keys_read = {(id(g.owner), None if g.access in (CONTENTS, CELL) else g.key) for g in guards}
         opaque = self._opaque(objects_of_build, replayed, has_numbers)
-        pinned = reads.pinned | self._with_instances(owner for owner, _ in self.numbers)
+        pinned = reads.pinned | self._with_instances(owner for owner, _ in replayed)
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
         written = {(owner, key) for access, owner, key in reads.written if access == ITEM}
         reads.guards, reads.objects, reads.opaque, reads.writes = {}, {}, [], []
@@ -279,7 +279,7 @@ class Observer:
                 continue
             if write.changed(is_followed):
                 result.unfollowed.append((write.site, write.what))
-            else:
+            elif not self._is_appended_to(write.owner, replayed):
                 result.guards += write.guards(written, is_followed)
         result.undo_writes = functools.partial(
             undo, [write.settled() for write in writes], self.reads.caches_before
@@ -288,6 +288,13 @@ class Observer:
             site, what = result.unrepeated = result.unfollowed[0]
             result.end_for_reason(what, site)
             result.unfollowed = []
+
+    def _is_appended_to(self, owner: Any, replayed: Iterable[tuple[int, Any]]) -> bool:
+        """Whether build() only appended to a list, which each run does and which is put back already."""
+        keys = [key for container, key in replayed if container == id(owner)]
+        if not keys or not is_a(owner, list) or id(owner) in self.reads.rearranged:
+            return False
+        return all(type(key) is int and key >= len(owner) for key in keys)
 
     def _repeated(self, writes: Iterable[Write], replayed: Any, guards_are_settled: bool) -> set[int]:
         """Take back the changes that each run can make as build() did, and return the ids of their writes.

@@ -12,6 +12,7 @@ from .guards.argument_facts import ArgumentFact
 from .locations import GroupOption, LiveState, OptimizerState, StateEntry
 from .program import Program
 from .shared_calls import SharedCalls
+from .shared_containers import Container, Place
 from .symbolic import Branch
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class StoredAttribute:
     spec: TreeSpec
     appends: bool = False
     replaces: bool = False  # a new dict is bound as it is; otherwise it updates the dict that is there
+    containers: tuple[Container, ...] = ()  # lists, dicts and objects in the value
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,9 @@ class Effects:
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
     # (output, first output that is the same object): a program may give them as one object with others
     own_objects: tuple[tuple[int, int], ...] = ()
+    # the places of each list, dict or object that lies in several values of `attributes`, or in the results,
+    # which are the last tree
+    shared_containers: tuple[tuple[Place, ...], ...] = ()
     # whether a result that is an argument or a parameter keeps its history, as in a compiled step
     keeps_histories: bool = False
 

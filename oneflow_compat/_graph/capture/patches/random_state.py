@@ -33,9 +33,6 @@ from .patching import everywhere, patched_attributes
 if TYPE_CHECKING:
     from ..recorder import Recorder
 
-if TYPE_CHECKING:
-    from ..recorder import Recorder
-
 
 class _Recorded:
     """Calls of generators in the program: each reads, sets or seeds the state that the generator has when the
@@ -84,6 +81,8 @@ class _Generator:
 
     def __init__(self, generator: Any, recorded: Any) -> None:
         self._generator, self._recorded = generator, recorded
+        self._seed: int | None = None  # what build() has seeded it with
+        self._is_set = False  # whether build() has changed it in another way since
 
     def get_state(self) -> Any:
         return (
@@ -95,16 +94,39 @@ class _Generator:
     def set_state(self, state: Any) -> Any:
         if not capturing():
             return self._generator.set_state(state)
+        self._is_set = True
         self._recorded.record(set_cpu_state, self._recorded.node(state))
 
     def manual_seed(self, seed: Any) -> Any:
         if not capturing():
             return self._generator.manual_seed(seed)
         if isinstance(seed, torch.Tensor):
+            self._is_set = True
             self._recorded.record(seed_cpu, self._recorded.node(seed))
         else:
+            self._seed, self._is_set = int(seed), False
             self._recorded.record(seed_all, seed)
         return self._generator
+
+    def initial_seed(self) -> int:
+        if not capturing() or self._seed is None and not self._is_set:
+            seed: int = self._generator.initial_seed()
+            return seed
+        if self._is_set or self._seed is None:
+            raise ReadNotFollowed(
+                "build() sets the state of torch's generator, and then asks for its seed",
+                "Ask for the seed first.",
+            )
+        return self._seed % (1 << 64)  # as torch gives a negative seed
+
+    def seed(self) -> int:
+        if capturing():
+            raise ReadNotFollowed(
+                "build() seeds torch's generator by a number that is another one in each call",
+                "Call torch.manual_seed(), or seed outside.",
+            )
+        seed: int = self._generator.seed()
+        return seed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._generator, name)

@@ -14,8 +14,10 @@ from ...._global.tensor import memory_of
 from ...errors import CaptureError
 from ...program.captured import StoredAttribute
 from ...program.live_numbers import copy_of_number
-from ...program.pytree import flatten_containers, with_sizes
-from ...program.symbolic import SYMBOLIC_NUMBERS
+from ...program.python_values import MISSING, is_constant, same_value
+from ...program.pytree import flatten_containers, is_container_or_dataclass, with_sizes
+from ...program.shared_containers import containers_in
+from ...program.symbolic import SYMBOLIC_NUMBERS, is_run_value
 from ..interfaces import RecordedTensor
 from ..patches.patching import forget, log
 from ..state_map import memory_id
@@ -113,9 +115,22 @@ class ModuleChanges:
                 continue
             old = before.attributes.get(key)
             if new is old and key in before.contents:
-                compare(new, before.contents[key], self._compare)
+                compare(new, before.contents[key], self._compare_element)
             else:
                 self._compare(attributes, key, old, new)
+
+    def _compare_element(self, container: Any, key: Any, old: Any, new: Any, is_put_back: bool) -> None:
+        """Compare an element of a list or dict. A run stores each new one if the old ones are put back."""
+        if not is_put_back or holds_tensors(new):
+            self._compare(container, key, old, new)
+        elif old is MISSING or not same_value(old, new):
+            if not all(is_run_value(leaf) or is_constant(leaf) for leaf in flatten_containers(new)[0]):
+                raise CaptureError(
+                    f"build() keeps a {type(new).__name__} in a {type(container).__name__} in an attribute,"
+                    " beside a tensor or a number of one",
+                    "Keep it in another attribute.",
+                )
+            self.stores.append((container, key, new))
 
     def _compare(
         self, container: Any, key: Any, old: Any, new: Any, registered: bool = False, saved: bool = False
@@ -171,7 +186,10 @@ class ModuleChanges:
         for container, key, value in self.stores:
             values, spec = flatten_containers(value)
             leaves = tuple(values if self.rebinds else with_own_memory(values, used_memories))
-            attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
+            parts = containers_in(value, is_container_or_dataclass)
+            attributes.append(
+                StoredAttribute(container, key, leaves, with_sizes(spec), False, self.rebinds, parts)
+            )
         self.restore()
         return [  # the lists have their elements from before build() again
             replace(a, appends=type(a.container) is list and a.key >= len(a.container)) for a in attributes
@@ -254,8 +272,10 @@ def stored_outside(
                 with torch.no_grad():  # others may hold what build() stored: then it has no value there
                     tensors[id(leaf)] = leaf.detach()
             leaves.append(tensors[id(leaf)])
-        spec = with_sizes(store.spec)
-        stored.append(StoredAttribute(store.container, store.key, tuple(leaves), spec, store.appends, True))
+        spec, parts = with_sizes(store.spec), store.containers
+        stored.append(
+            StoredAttribute(store.container, store.key, tuple(leaves), spec, store.appends, True, parts)
+        )
     return stored, {id(tensors[id(result)]): result for result in results if id(result) in tensors}
 
 

@@ -20,6 +20,7 @@ from ...errors import CaptureError
 from ...program.object_layouts import layout_of
 from ...program.object_trees import Flattening, existing, refers_to_arguments
 from ...program.pytree import can_be_opened, is_container_or_dataclass, nested_too_deeply
+from ...program.shared_containers import containers_in
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..interfaces import RecordedTensor
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
     from ...program.captured import ObjectChange
+    from ...program.shared_containers import Container
     from .argument_objects import ArgumentObjects
 
 
@@ -42,6 +44,7 @@ class Results:
     changes: tuple[ObjectChange, ...] = ()
     changed_leaves: tuple[Any, ...] = ()
     changed_spec: TreeSpec | None = None
+    containers: tuple[Container, ...] = ()  # lists, dicts and objects that build() made, in the results
 
     @property
     def uses_arguments(self) -> bool:
@@ -60,7 +63,7 @@ def flatten_results(
             and not any(map(can_be_opened, flat))
             and not _has_container_twice(result, set())
         ):
-            return Results(flat, spec)
+            return Results(flat, spec, containers=containers_in(result, is_container_or_dataclass))
         return _flattened(result, arguments, made_by_build())
     except RecursionError:
         raise nested_too_deeply() from None
@@ -84,13 +87,14 @@ def _flattened(result: Any, arguments: ArgumentObjects | None, created: set[int]
     flattening = Flattening(older.opens, lambda value: _first_node(nodes, value))
     spec = flattening.spec_of(result)
     leaves = list(flattening.leaves)
+    parts = containers_in(result, older.is_made_anew)
     if arguments is None:
-        return Results(leaves, spec)
+        return Results(leaves, spec, containers=parts)
     nodes[0] = arguments.node_in_argument
     changes, values = arguments.changes()
     changed_spec = pytree.TreeSpec(tuple, None, [flattening.spec_of(value) for value in values])
     changed_leaves = tuple(flattening.leaves[len(leaves) :])
-    return Results(leaves, spec, tuple(changes), changed_leaves, changed_spec)
+    return Results(leaves, spec, tuple(changes), changed_leaves, changed_spec, parts)
 
 
 def _first_node(nodes: list[_NodeOf], value: Any) -> TreeSpec | None:
@@ -124,6 +128,10 @@ class _OlderObjects:
             "Pass the object as an argument, so that each call changes the object that it gets, or make it in"
             " build().",
         )
+
+    def is_made_anew(self, value: Any) -> bool:
+        """Whether an object is a container, or one that build() made."""
+        return is_container_or_dataclass(value) or not self._is_older(value)
 
     def _is_older(self, value: Any) -> bool:
         """The collector lists no objects without references, such as a dict of numbers."""

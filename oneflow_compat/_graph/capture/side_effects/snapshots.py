@@ -10,6 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ...errors import CaptureError
+from ...program.python_values import MISSING
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..interfaces import RecordedTensor
 
@@ -164,7 +165,8 @@ def _items(value: list[Any] | dict[Any, Any]) -> list[tuple[Any, ...]]:
 def compare(now: Any, copied: Any, differs: Callable[..., Any], depth: int = 0) -> None:
     """Compare a list or dict that was changed in place with its snapshot.
 
-    `differs(container, key, old, new)` is called for each element that differs.
+    `differs(container, key, old, new, is_put_back)` is called for each element. `is_put_back`: the container
+    gets all of its old elements again (see put_back), not only the old tensors.
     """
     if copied is now:  # met before
         return
@@ -174,19 +176,21 @@ def compare(now: Any, copied: Any, differs: Callable[..., Any], depth: int = 0) 
             "Keep it less deep: no later call would notice it there.",
         )
     before = dict(_items(copied))
-    if (
-        type(now) is not type(copied)
-        or type(now) is list
-        and not holds_symbols(now)
-        and len(now) != len(copied)
-    ):
+    is_put_back = holds_symbols(now)
+    if type(now) is not type(copied) or type(now) is list and not is_put_back and len(now) != len(copied):
         return
+    if is_put_back and [key for key, _ in _items(now) if key in before] != [*before]:
+        raise CaptureError(
+            f"build() keeps a tensor or a number of one in a {type(now).__name__} in an attribute, from which"
+            " it also takes elements",
+            "Keep it in another attribute.",
+        )
     for key, new in _items(now):
-        old, inner = before.get(key, (None, None))
+        old, inner = before.get(key, (MISSING, None))
         if new is old and type(new) in (list, dict):
             compare(new, inner, differs, depth + 1)
         else:
-            differs(now, key, old, new)
+            differs(now, key, old, new, is_put_back)
 
 
 def put_back(now: Any, copied: Any, everything: bool) -> bool:

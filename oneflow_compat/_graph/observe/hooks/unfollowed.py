@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...._public_module import PublicModule
 from ...program.python_values import is_python_class
@@ -19,6 +20,7 @@ from ..instrumentation.policy import Policy, is_of_this_package, policy_of
 
 CLOCK = "a clock"
 GENERATOR = "a random generator that torch does not know"
+STATE_OF_GENERATOR = "the state of a torch.Generator, which each call changes"
 FILE = "the file system"
 IDENTITY = "whether two names mean one tensor, which may differ in another call"
 MEMORY = "a fact of the memory of a tensor that each call computes or gets"
@@ -66,6 +68,12 @@ _NOW = {"now", "utcnow", "today"}
 _NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
 _OF_STATES = ("getstate", "get_state", "setstate", "set_state", "__init__")
 _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+_TORCH_GENERATORS = (torch.Generator,)  # a capture replaces the class itself under all its names
+# methods of torch.Generator in C; torch.manual_seed(), torch.get_rng_state() and the like are recorded
+_OF_TORCH_GENERATORS = frozenset(
+    "manual_seed seed get_state set_state clone_state get_offset set_offset graphsafe_get_state"
+    " graphsafe_set_state".split()
+)
 
 # Packages whose C objects do not change, or which a program follows by other means.
 _KNOWN_PACKAGES = frozenset(
@@ -99,6 +107,8 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
         return FILE
     if name in _NOW and is_a(owner, type) and issubclass(owner, datetime.date):
         return CLOCK
+    if name in _OF_TORCH_GENERATORS and is_a(owner, _TORCH_GENERATORS):
+        return STATE_OF_GENERATOR
     if is_a(owner, _GENERATORS) and not _is_module_generator(owner):
         return GENERATOR
     return None

@@ -19,7 +19,8 @@ import torch
 
 from ...program.program import roots
 from ...program.python_values import MISSING, is_constant, same_value
-from ...program.pytree import flatten_containers
+from ...program.pytree import flatten_containers, is_container_or_dataclass
+from ...program.shared_containers import containers_in
 from ...program.symbolic import is_run_value
 from ..guards.places import Place, value_at
 from ..guards.sources import (
@@ -46,6 +47,7 @@ class Store:
     def __init__(self, container: Any, key: Any, value: Any, appends: bool = False) -> None:
         self.container, self.key, self.appends = container, key, appends
         self.leaves, self.spec = flatten_containers(value)
+        self.containers = containers_in(value, is_container_or_dataclass)
 
     @property
     def owner(self) -> Any:
