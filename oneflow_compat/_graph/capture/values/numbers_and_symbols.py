@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ..interfaces import RecorderInterface
     from .symbolic_sizes import Sizes
 
-_OPERATIONS = "add sub mul mod float_pow pow_by_natural float_truediv int_truediv int_floordiv eq ne lt le gt ge".split()
+_ARITHMETIC = "add sub mul mod float_pow pow_by_natural float_truediv int_truediv int_floordiv"
+_OPERATIONS = [*_ARITHMETIC.split(), "eq", "ne", "lt", "le", "gt", "ge"]
 
 
 class NumbersOfRun(NumbersOfTensors):
