@@ -12,7 +12,6 @@ Where what build() reads cannot be observed, each call runs so, because a progra
 from __future__ import annotations
 
 import functools
-import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from .._global.marks import several
 from .capture.state_map import resolve
 from .capture.update import sparse_rows
 from .eager_step import EagerStep
-from .errors import CaptureError
+from .errors import CaptureError, warn_user
 from .explanations import of_eager_calls, of_repeated_change
 from .observe.support import INSTALL, why_unobserved
 
@@ -37,9 +36,8 @@ _MOST_SKIPPED = 1 << 10  # calls in eager mode between two captures that give no
 @functools.lru_cache(None)
 def warn_of_eager_calls(reason: str) -> None:
     """Warn once in a process that no program is captured."""
-    warnings.warn(
-        f"nn.Graph runs build() in eager mode on every call: {reason}. For compiled programs, {INSTALL}.",
-        stacklevel=5,
+    warn_user(
+        f"nn.Graph runs build() in eager mode on every call: {reason}. For compiled programs, {INSTALL}."
     )
 
 
@@ -139,8 +137,7 @@ class EagerCalls:
         """Warn of each reason once, and keep it for explain()."""
         if self.assumptions.is_first_report(reason):
             self.assumptions.explain(of_eager_calls(reason))
-            warnings.warn(
+            warn_user(
                 f"graph {self.definition.name}: no program can hold this call, so it runs in eager mode, with"
-                f" the same result: {reason}\n  graph.config.strict(True) makes this an error.",
-                stacklevel=5,
+                f" the same result: {reason}\n  graph.config.strict(True) makes this an error."
             )

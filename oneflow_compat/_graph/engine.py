@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -34,7 +33,7 @@ from .compile import compiler_for, compiling, default_backend
 from .config import Config
 from .cut_step import LeadingLines
 from .eager_calls import EagerCalls
-from .errors import CaptureError, RaisedInBuild, TooManyBranches, UsageError
+from .errors import CaptureError, RaisedInBuild, TooManyBranches, UsageError, warn_user
 from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_local_code, report_mode, report_repeated
@@ -591,10 +590,9 @@ class Engine:
                 ) from error
             if self.config.backend is not None or backend == "aten":
                 raise
-            warnings.warn(
+            warn_user(
                 f"graph {self.name}: the {backend} backend could not compile it ({message});"
-                " it runs on the aten backend",
-                stacklevel=5,
+                " it runs on the aten backend"
             )
             run, backend = compiler_for("aten")(program, config), "aten"
         return self._finish_stage(f"compile {backend}", start, program), run

@@ -7,6 +7,7 @@ import linecache
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -43,6 +44,14 @@ def user_location(depth: int = 1) -> CodeLocation | None:
             return name, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back
     return None
+
+
+def warn_user(message: str) -> None:
+    """Warn at the innermost line that is neither of torch nor of this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 def is_internal(name: str) -> bool:

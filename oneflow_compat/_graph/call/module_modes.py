@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 import types
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
 
+from ..errors import warn_user
 from ..observe import Guard, checker_of, sources
 
 if TYPE_CHECKING:
@@ -53,11 +53,10 @@ class ModeNotice:
         if module is None:  # another thread has changed it back
             return
         now, kept = ("train()", "eval()") if module.training else ("eval()", "train()")
-        warnings.warn(
+        warn_user(
             f"graph {definition.name}: {_label(module, definition)} was in {kept} at the first call and is in"
             f" {now} now. A graph keeps the modes of its first call, here {kept}, as in OneFlow: make another"
-            " graph for the other mode.",
-            stacklevel=4,
+            " graph for the other mode."
         )
 
 

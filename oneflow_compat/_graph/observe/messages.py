@@ -1,10 +1,9 @@
 """Warnings and errors for what a program does not follow."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import CaptureError, ReadNotFollowed, location_text
+from ..errors import CaptureError, ReadNotFollowed, location_text, warn_user
 
 _INSTEAD = (
     "It is read once, at the capture, and is a constant of the program. Pass it to build() as an argument, or"
@@ -52,20 +51,18 @@ def report_unfollowed(
             f"{_INSTEAD}; graph.config.strict(False) makes this a warning.",
             location,
         )
-    warnings.warn(
+    warn_user(
         f"graph {name}: the program does not follow what build() reads:{listed}\n{_INSTEAD};"
-        " graph.config.strict(True) makes this an error.",
-        stacklevel=2,
+        " graph.config.strict(True) makes this an error."
     )
 
 
 def report_mode(name: str, guard: Any) -> None:
     """Tell that a module is in another mode than at the first call."""
     module = guard.name or "a module"
-    warnings.warn(
+    warn_user(
         f"graph {name}: {module} is {guard.current()!r} now, but a graph keeps the mode of its first call"
-        f" ({guard.value!r}), as in OneFlow. Make one graph for train() and one for eval().",
-        stacklevel=2,
+        f" ({guard.value!r}), as in OneFlow. Make one graph for train() and one for eval()."
     )
 
 
@@ -75,20 +72,18 @@ _REPEATS = 8
 def report_repeated(name: str, label: str | None, times: int) -> None:
     """Warn once if the same value made program after program."""
     if times == _REPEATS:
-        warnings.warn(
+        warn_user(
             f"graph {name}: {label!r} had another value at {times} calls, and each value makes a program of"
-            " its own. Pass it to build() as a tensor, or keep it in a buffer that is changed in place.",
-            stacklevel=5,
+            " its own. Pass it to build() as a tensor, or keep it in a buffer that is changed in place."
         )
 
 
 def report_local_code(name: str, code: str, times: int) -> None:
     """Warn once if the arguments hold a function or class that is made anew for call after call."""
     if times == _REPEATS:
-        warnings.warn(
+        warn_user(
             f"graph {name}: the arguments of {times} calls held the {code}, made anew each time, and each one"
-            " makes a program of its own. Make it once, and pass what changes as a tensor or a number.",
-            stacklevel=5,
+            " makes a program of its own. Make it once, and pass what changes as a tensor or a number."
         )
 
 

@@ -521,6 +521,14 @@ def test_a_step_without_source_runs_in_eager_mode():
     assert len(set(texts)) == 3 and compiled.graph._engine.eager_calls.has_begun
 
 
+@pytest.mark.parametrize("make", [needs_the_history_behind_a_print, keeps_a_history_for_a_second_loss])
+def test_a_warning_of_eager_calls_is_at_the_line_of_the_call(make):
+    compiled = flow.compile_step(make(World()), backend="aten")
+    with pytest.warns(UserWarning, match="no program can hold this call") as caught:
+        compiled(torch.randn(16, 8), torch.arange(16) % 3)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def test_the_tail_runs_under_autocast():
     w = World()
 
