@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .object_layouts import ATTRIBUTE, SLOT, Part, layout_of
+from .symbolic import SYMBOLIC_NUMBERS
 
 Path = tuple[Part, ...]
 
@@ -43,7 +44,7 @@ def _containers_in(
     value: Any, opens: Callable[[Any], bool], path: Path, is_in_tuple: bool, seen: set[int]
 ) -> Iterator[Container]:
     layout = layout_of(type(value))
-    if layout is None or not opens(value):
+    if layout is None or type(value) in SYMBOLIC_NUMBERS or not opens(value):
         return
     if layout.is_mutable:
         yield Container(id(value), path, is_in_tuple)
