@@ -336,6 +336,7 @@ def test_contiguous_parameters_that_get_no_gradient_decay_as_in_eager():
     )
 
 
+@pytest.mark.compiler
 def test_errors_of_inductor_name_a_remedy_and_auto_runs_the_program(monkeypatch):
     from oneflow._graph.compile.inductor import compiler
 
