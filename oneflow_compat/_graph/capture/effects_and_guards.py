@@ -22,8 +22,7 @@ def effects_of(
 ) -> Effects:
     """Return what a run of the program does besides computing its results."""
     update, gradients = capture.update, capture.left_gradients
-    trees = [*(attribute.containers for attribute in capture.attributes), containers_of_results]
-    shared = shared_places(trees)
+    shared = shared_places([a.containers for a in capture.attributes], containers_of_results)
     if shared is None:
         raise CaptureError(
             "build() keeps one list, dict or object in two tuples, or in one and in the results",

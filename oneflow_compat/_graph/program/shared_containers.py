@@ -11,7 +11,7 @@ the places of the others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .object_layouts import ATTRIBUTE, SLOT, Part, layout_of
@@ -55,15 +55,22 @@ def _containers_in(
         yield from _containers_in(content, opens, (*path, part), not layout.is_mutable, seen)
 
 
-def shared_places(trees: Iterable[Iterable[Container]]) -> tuple[tuple[Place, ...], ...] | None:
-    """Return the places of each container that lies in several.
+def shared_places(
+    stored: Sequence[Sequence[Container]], results: Sequence[Container]
+) -> tuple[tuple[Place, ...], ...] | None:
+    """Return the places of each container that lies in several. The tree of the results is the last one.
 
-    The first place may be in a tuple. Return None if two of them are.
+    The first place may be in a tuple. Return None if two of them are. Those of the results count once,
+    because what occurs twice in them is one object already.
     """
     places: defaultdict[int, list[tuple[bool, Place]]] = defaultdict(list)
-    for index, containers in enumerate(trees):
+    for index, containers in enumerate([*stored, results]):
+        in_tuples: set[int] = set()
         for identity, path, is_in_tuple in containers:
-            places[identity].append((not is_in_tuple, Place(index, path)))
+            if not (is_in_tuple and identity in in_tuples and containers is results):
+                places[identity].append((not is_in_tuple, Place(index, path)))
+            if is_in_tuple:
+                in_tuples.add(identity)
     shared = [group for group in places.values() if len(group) > 1]
     if any(sum(not can_be_put for can_be_put, _ in group) > 1 for group in shared):
         return None

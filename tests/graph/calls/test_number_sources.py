@@ -242,3 +242,25 @@ def returns_the_object():
 @pytest.mark.parametrize("make", [returns_the_dict, returns_the_attributes, returns_the_object])
 def test_a_number_of_a_returned_container_is_that_of_the_call(make):
     assert_follows(make, lambda box, call: None)
+
+
+@pytest.mark.parametrize("exponent", [2, -3, 2.0, 40])
+def test_a_negative_number_of_a_tensor_is_raised_to_a_whole_power(exponent):
+    def power(x):
+        return (-x.sum().item()) ** exponent
+
+    compiled = flow.compile_step(power, backend="aten", strict=True)
+    for value in (0.3, -1.7, 2.5):
+        x = torch.full((3,), value)
+        assert repr(compiled(x)) == repr(power(x))
+    assert len(compiled.graph._engine.programs) == 1
+
+
+def test_a_power_that_may_be_complex_is_that_of_eager_mode():
+    def power(x):
+        return x.sum().item() ** 0.5
+
+    compiled = flow.compile_step(power, backend="aten")
+    for value in (0.3, -1.7, 2.5):
+        x = torch.full((3,), value)
+        assert repr(compiled(x)) == repr(power(x))

@@ -46,6 +46,10 @@ class Keeper(nn.Module):
         self.latest = Output(x.sum(), [x * 2])
         return self.latest, self.latest.parts
 
+    def keeps_a_list_and_returns_it_twice(self, x):
+        self.latest = [x * 2]
+        return self.latest, (self.latest, {"parts": self.latest})
+
     def keeps_a_list_in_two_tuples(self, x):
         parts = [x * 2]
         self.latest, self.entries["latest"] = (parts, 1), (2, parts)
@@ -141,7 +145,9 @@ def test_what_a_step_keeps_is_that_of_eager_mode(name, make):
     assert found == expected
 
 
-@pytest.mark.parametrize("name", ["appends", "keeps_and_returns_a_dict", "keeps_an_object"])
+@pytest.mark.parametrize(
+    "name", ["appends", "keeps_and_returns_a_dict", "keeps_an_object", "keeps_a_list_and_returns_it_twice"]
+)
 def test_a_list_that_only_grows_needs_one_program(name):
     keeper = Holder()
     step = flow.compile_step(getattr(keeper, name), backend="aten", strict=True)

@@ -1,6 +1,7 @@
 """Graphs called by several threads, as in a server's thread pool, and beside eager code in other threads."""
 
 import threading
+import warnings
 
 import pytest
 import torch
@@ -133,3 +134,23 @@ def test_a_capture_ignores_calls_of_its_modules_in_other_threads(begun):
     assert torch.equal(graph(x), model(x))
     finish()
     assert (errors, names) == ([], [graph.name]) and current_scope() is outside
+
+
+@pytest.mark.eager_calls
+@pytest.mark.parametrize("as_timer", [False, True])
+def test_a_thread_that_a_step_starts_gets_the_tensors_of_each_call(as_timer):
+    sums = []
+
+    def step(x):
+        total = x.sum()
+        note = lambda: sums.append(total.item() * 2)
+        thread = threading.Timer(0.001, note) if as_timer else threading.Thread(target=note)
+        thread.start()
+        thread.join()
+        return len(sums)
+
+    compiled = flow.compile_step(step, backend="aten")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*no program can hold this call")
+        assert [compiled(torch.full((2,), i)) for i in (1.0, 2.0, 3.0)] == [1, 2, 3]
+    assert sums == [4.0, 8.0, 12.0]

@@ -64,6 +64,7 @@ def _arithmetic_of_numbers() -> Iterator[tuple[object, str, object]]:
     for cls in (torch.SymInt, torch.SymFloat):
         yield cls, "__floordiv__", _divided(cls.__floordiv__, lambda a, b: (a, b))
         yield cls, "__rfloordiv__", _divided(cls.__rfloordiv__, lambda a, b: (b, a))
+    yield torch.SymFloat, "__pow__", _raised(torch.SymFloat.__pow__)
     yield torch.SymInt, "__round__", _rounded(torch.SymInt.__round__)
     for name in _MATH:
         yield math, name, _of_numbers(getattr(math, name))
@@ -114,6 +115,25 @@ def _divided(original: Callable[..., Any], in_order: Callable[[Any, Any], tuple[
         return original(number, other)
 
     return divided
+
+
+def _raised(original: Callable[..., Any]) -> Any:
+    """Raise a number of the program to a power as Python does. torch takes no negative number.
+
+    Only a power with a fraction makes a complex number of that.
+    """
+
+    def raised(number: Any, exponent: Any) -> Any:
+        live = live_number(number)
+        if live is None or type(exponent) not in (int, float):
+            return original(number, exponent)
+        if float(exponent).is_integer():
+            return function_of_numbers(operator.pow, (number, float(exponent)))
+        if not number >= 0:
+            live.numbers.need(live)
+        return original(number, exponent)
+
+    return raised
 
 
 def _comparison(original: Callable[..., Any]) -> Callable[..., Any]:

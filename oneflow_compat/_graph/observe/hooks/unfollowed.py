@@ -129,7 +129,8 @@ def unfollowed_function(function: Any) -> str | None:
     module = function.__module__ or ""
     if module == "genericpath" or module in ("posixpath", "ntpath") and function.__name__ in _PATH_FUNCTIONS:
         return FILE
-    return THREAD if module.startswith("concurrent.futures") else None
+    is_thread = module == "threading" and function.__name__ == "start"
+    return THREAD if is_thread or module.startswith("concurrent.futures") else None
 
 
 def is_shown_by_logging(function: Any, owner: Any) -> bool:
