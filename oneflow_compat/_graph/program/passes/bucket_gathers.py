@@ -19,6 +19,7 @@ import torch
 from torch.fx import Node
 
 from ..locations import Argument
+from ..operators import communicates
 from ..program import node_argument
 from .cleanup import has_effect
 from .patterns import Editor, base_of
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from ..tensor_info import TensorInfo
 
 BUCKET_BYTES = 4 * 2**20  # of full tensors; a larger tensor is gathered by itself
-_GATHER = torch.ops._c10d_functional.all_gather_into_tensor.default
-_GATHER_SEVERAL = torch.ops._c10d_functional.all_gather_into_tensor_coalesced.default
 
 
 @dataclass
@@ -66,7 +65,7 @@ def _buckets(editor: Editor) -> list[_Bucket]:
     """Return the buckets in order. A bucket has gathers of one phase, group and dtype."""
     buckets: list[_Bucket] = []
     latest: dict[Hashable, _Bucket] = {}
-    for node in editor.nodes(_GATHER):
+    for node in filter(_is_gather, list(editor.graph.nodes)):
         if not _can_start_early(editor, node):
             continue
         info: TensorInfo = node.meta["tensor"]
@@ -78,6 +77,10 @@ def _buckets(editor: Editor) -> list[_Bucket]:
         bucket.nodes.append(node)
         bucket.bytes += size
     return buckets
+
+
+def _is_gather(node: Node) -> bool:
+    return communicates(node.target) and getattr(node.target, "_opname", "") == "all_gather_into_tensor"
 
 
 def _bytes(info: TensorInfo) -> int:
@@ -117,7 +120,8 @@ def _gather_together(editor: Editor, gathers: list[Node]) -> None:
     inputs = [node_argument(gather, 0) for gather in gathers]
     for node in inputs:
         _move_before(editor, node, before)
-    together = editor.insert(before, _GATHER_SEVERAL, (inputs, *before.args[1:]), info=None)
+    several = torch.ops._c10d_functional.all_gather_into_tensor_coalesced.default
+    together = editor.insert(before, several, (inputs, *before.args[1:]), info=None)
     results = [
         editor.insert(before, operator.getitem, (together, index), info=gather.meta["tensor"])
         for index, gather in enumerate(gathers)
