@@ -31,6 +31,7 @@ from .placement import placement as Placement
 from .reading import about, full_tensor
 from .rules import operators
 from .shards import shard_at, shard_of_rank
+from .stored_shards import store_shards, stored_like
 
 __all__ = [
     "GlobalDTensor",
@@ -47,6 +48,8 @@ __all__ = [
     "note",
     "same_random_values",
     "shard_of_rank",
+    "store_shards",
+    "stored_like",
     "to_local",
 ]
 

@@ -12,7 +12,7 @@ Every rank of the world makes the same calls, as in OneFlow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -33,6 +33,9 @@ from .reading import ReadableTensor, full_tensor
 from .rules import views
 from .shards import local_as_dtensor, redistributed_shard, shard_of, strides_in_order_of
 
+if TYPE_CHECKING:
+    from .stored_shards import Gathering
+
 SBP = Sequence[sbp.sbp]
 
 
@@ -51,6 +54,7 @@ class GlobalDTensor(ReadableTensor, torch.Tensor):
     run_operator: ClassVar[Callable[[Any, tuple[Any, ...], dict[Any, Any]], Any]]
     _own: DTensor
     _origin: views.Origin | None
+    _gathering: Gathering | None = None  # of a shard that operators gather, see stored_shards.py
     _is_param: bool  # torch.nn.Parameter marks parameters of other classes in this way
 
     @staticmethod
@@ -176,6 +180,7 @@ class GlobalDTensor(ReadableTensor, torch.Tensor):
         copy.requires_grad_(self.requires_grad)
         if getattr(self, "_is_param", False):
             copy._is_param = True
+            copy._gathering = self._gathering
         memo[id(self)] = copy
         return copy
 

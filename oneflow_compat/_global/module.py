@@ -164,6 +164,7 @@ _OF_CLASS = (
     "_is_param",
     "_own",
     "_origin",
+    "_gathering",
 )
 
 

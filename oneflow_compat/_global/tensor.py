@@ -226,12 +226,11 @@ def replicated_like(value: torch.Tensor, like: Any) -> torch.Tensor:
     )
 
 
-# entries of torch's optimizers that are numbers for every parameter
-_NUMBERS = frozenset(["step", "mu_product", "mu", "eta"])
+_NUMBERS = {"step", "mu_product", "mu", "eta"}  # entries of torch's optimizers, for every parameter
 
 
 def moved_to_placement_of(value: Any, parameter: Any, slot: str) -> Any:
-    """Move a value of an optimizer's state to the placement of its parameter.
+    """Move a value of an optimizer's state to the placement of its parameter, or to its stored shards.
 
     A number becomes an ordinary tensor on every rank. Values from a file are on the rank that read it.
     """
@@ -241,7 +240,7 @@ def moved_to_placement_of(value: Any, parameter: Any, slot: str) -> Any:
     if is_number and value.placement.ranks.size == 1:
         return full_tensor(value)
     if value.placement == parameter.placement:
-        return value
+        return of_several_ranks().stored_like(value, parameter)
     return value.to_global(
         placement=parameter.placement,
         sbp=parameter.sbp if value.shape == parameter.shape else [broadcast] * len(parameter.sbp),

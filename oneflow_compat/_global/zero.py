@@ -5,7 +5,7 @@ is sharded along dimension 0. The `.grad` of such a parameter is summed into thi
 operator that mixes a replicated tensor with shards computes this rank's shard and gathers the result.
 
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (SC 2020),
-stages 1 and 2.
+stages 1 and 2. Stage 3 is in stored_shards.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .collectives import nested
 from .marks import Global, OfSeveralRanks
 
 aten = torch.ops.aten
-_LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default}
+LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default}
 _least: list[Any] = []  # minimal elements of a shard, for each `splitting` that is on
 
 
@@ -36,6 +36,11 @@ def splitting(least: int | None) -> Iterator[None]:
         yield
     finally:
         _least.pop()
+
+
+def is_splitting() -> bool:
+    """Whether tensors are sharded: a graph updates its parameters."""
+    return bool(_least)
 
 
 def sharded_sbp(tensor: Global) -> tuple[sbp.sbp, ...]:
@@ -65,7 +70,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _on_parts(
     func: Any, target: Any, sharded: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    if func in _LIKE:
+    if func in LIKE:
         return func(target.to_global(sbp=sharded), *args[1:], **kwargs)
     if not func._schema.is_mutable or not any(
         isinstance(t, OfSeveralRanks) and t._of_sbp == sharded for t in (*args[1:], *kwargs.values())

@@ -35,6 +35,7 @@ class Config:
         True: all; False: none; {argument: dimensions}: these from the first program on.
     zero: with several ranks, shard optimizer state if its shards have at least this many elements (see
         _global/zero.py). None keeps it replicated.
+    zero_stores_shards: the parameters are stored as shards as well (see _global/stored_shards.py).
     verify: when a compiled program is compared with the captured operators: at its "first" call, "never", or
         also at each Nth call (a number).
     skipped_passes: names of passes that are left out (pass_names() in program/passes/).
@@ -59,6 +60,7 @@ class Config:
     fuse_dropout: bool = False
     dynamic: Dynamic = None
     zero: int | None = None
+    zero_stores_shards: bool = False
     cache_size: int = 16
     strict: bool = False
     eager_calls: bool = True

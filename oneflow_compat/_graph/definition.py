@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .._global.marks import OfSeveralRanks
+from .._global.marks import OfSeveralRanks, several
+from .._global.tensor import of_several_ranks
 from .program.pytree import positional_names, tree_leaves
 
 if TYPE_CHECKING:
     import torch
 
     from .argument_numbers import ArgumentNumbers
+    from .config import Config
     from .cut_step import CutStep
 
 
@@ -59,4 +61,14 @@ class GraphDefinition:
         state = [[*part._parameters.values(), *part._buffers.values()] for part in parts]
         return any(getattr(part, "_is_ddp_module", False) for part in parts) or any(
             isinstance(leaf, OfSeveralRanks) for leaf in tree_leaves((values, state))
+        )
+
+    def store_shards(self, config: Config) -> None:
+        """Store parameters and optimizer state as shards of the ranks, if the options ask for it."""
+        if not (config.zero_stores_shards and config.zero is not None and several()):
+            return
+        modules = self.modules() if callable(self.modules) else self.modules
+        optimizers = self.optimizers() if callable(self.optimizers) else self.optimizers
+        of_several_ranks().store_shards(
+            modules.values(), [optimizer for optimizer, _ in optimizers], config.zero
         )

@@ -48,6 +48,7 @@ class EagerStep:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         definition = self.definition
+        definition.store_shards(self.config)
         if definition.steps_in_build:  # eager mode steps inside build()
             with autocast_of(self.config, pytree.tree_leaves((args, kwargs))):
                 return (definition.unrecorded or definition.build)(*args, **kwargs)

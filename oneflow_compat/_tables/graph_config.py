@@ -99,8 +99,8 @@ GRAPH_CONFIG = {
         "honoured",
         (
             "with several ranks, optimizer state and gradients of parameters under sbp.broadcast are split"
-            " over the ranks. Stage 3 is stage 2; to_global(sbp=sbp.split(0)) splits parameters themselves."
-            " With one rank nothing is split"
+            " over the ranks. Stages 1 and 2 are one program. In stage 3 each rank also stores a shard of the"
+            " parameters, and operators gather them. With one rank nothing is split"
         ),
     ),
     "set_zero_redundancy_optimizer_mode": ("honoured", "older spelling of enable_zero"),

@@ -543,6 +543,13 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "tests/ranks/test_ranks.py",
     ),
     (
+        "torch.ops._c10d_functional",
+        "all_gather_into_tensor_coalesced",
+        "gathering parameters in buckets",
+        "tests/ranks/test_ranks.py",
+        GRAPHS,
+    ),
+    (
         "torch._inductor",
         "aoti_compile_and_package",
         "compiling a program's region",

@@ -102,6 +102,47 @@ def test_graphs_on_two_ranks():
     )
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_zero_stage_3_stores_shards(ranks):
+    launch(ranks, "shards_are_stored", "buckets", program="zero_stage_3.py")
+
+
+def test_values_and_state_under_zero_stage_3():
+    launch(
+        2,
+        "values_between_calls",
+        "training_in_eager_mode_goes_on",
+        "state_of_a_replicated_optimizer",
+        "options_differ",
+        program="zero_stage_3.py",
+    )
+
+
+def test_checkpoints_under_zero_stage_3():
+    launch(2, "checkpoints", program="zero_stage_3.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("check", ["every_composition", "in_eager_mode", "checkpoints", "with_inductor"])
+def test_zero_stage_3_with_other_options(ranks, check):
+    launch(ranks, check, program="zero_stage_3.py")
+
+
+@pytest.mark.slow
+def test_zero_stage_3_on_a_grid_and_in_a_compiled_step():
+    launch(4, "a_grid", program="zero_stage_3.py")
+    launch(2, "a_compiled_step", program="zero_stage_3.py")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_bytes_under_zero_stage_3(ranks, monkeypatch):
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")  # freed memory is given back at once
+    launch(ranks, "bytes_of_a_rank", program="zero_stage_3.py")
+
+
 def test_drawn_training():
     launch(2, "0:2", program="training.py")
 

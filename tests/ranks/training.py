@@ -207,7 +207,7 @@ class Step(nn.Graph):
         self.config.set_backend(BACKEND if trainer.placed else "aten")
         if trainer.parts > 1:
             self.config.set_gradient_accumulation_steps(trainer.parts)
-        if trainer.zero == 3:
+        if trainer.zero == 2:
             self.config.set_zero_redundancy_optimizer_mode("distributed_split")
             self.config.set_zero_redundancy_optimizer_min_size_after_split(1)
         elif trainer.zero:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh
 
-from .. import call_log, collectives, failures, zero
+from .. import call_log, collectives, failures, stored_shards, zero
 from ..global_dtensor import GlobalDTensor
 from ..global_mode import outside_mode
 from ..mesh import counters, group_of_mesh, sent
@@ -136,6 +136,12 @@ _RULES_OF_SEVERAL_MESHES = (
         adjustments.is_list_on_several_meshes,
         lambda call: by_placement(call.func, call.args, call.kwargs),
         "DTensor computes on one mesh",
+    ),
+    Rule(
+        "stored shards",
+        stored_shards.has_stored_shard,
+        stored_shards.compute,
+        "under ZeRO stage 3, an operator gathers the parameters that it computes with",
     ),
     Rule(
         "sharded optimizer state",

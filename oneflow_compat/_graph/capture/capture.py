@@ -153,6 +153,7 @@ class Capture:
         self._check_call()
         _prepare_torch()
         definition, recorder = self.definition, self.recorder
+        definition.store_shards(self.config)
         # a training graph records gradients also when it is called under no_grad; an inference graph keeps
         # the caller's mode
         trains = definition.updates_after_build

@@ -89,6 +89,7 @@ _OPTIONS = (
     "fuse_compositions",
     "fuse_dropout",
     "zero",
+    "zero_stores_shards",
 )
 
 

@@ -191,9 +191,9 @@ class GraphConfig:
         """With several ranks: split optimizer states and gradients of parameters under sbp.broadcast over the
         ranks.
 
-        `shard_min_size`: elements that a part has at least. Stages 1 and 2 are one program; in stage 3
-        parameters are split as well, for which they are given sbp.split(0) here. `shard_restore_level` is
-        checked and has no effect.
+        `shard_min_size`: elements that a shard has at least. Stages 1 and 2 are one program. In stage 3 the
+        first call splits the parameters as well: their sbp becomes split, and each operator gathers those it
+        computes with. `shard_restore_level` is checked and has no effect.
 
         ValueError for another stage.
         """
@@ -210,11 +210,13 @@ class GraphConfig:
             shard_restore_level=shard_restore_level,
         )
         self._engine.zero = shard_min_size if mode else None
+        self._engine.zero_stores_shards = bool(mode) and stage == 3
 
     def set_zero_redundancy_optimizer_mode(
         self, mode: Literal["distributed_split", "non_distributed"] = "distributed_split"
     ) -> None:
-        """Older spelling: "distributed_split" is enable_zero(True), "non_distributed" the same at stage 1.
+        """Older spelling: "distributed_split" is enable_zero(True), at stage 3 if that was asked for;
+        "non_distributed" is stage 1.
 
         ValueError for another mode.
         """
@@ -222,7 +224,9 @@ class GraphConfig:
             raise ValueError(
                 f"set_zero_redundancy_optimizer_mode: mode must be one of {_ZERO_MODES}, found {mode!r}"
             )
-        self.enable_zero(True, stage=2 if mode == "distributed_split" else 1)
+        before = self._kept.get("enable_zero", {})
+        stage = max(before.get("stage", 2), 2) if mode == "distributed_split" else 1
+        self.enable_zero(**{**before, "mode": True, "stage": stage})
 
     def set_zero_redundancy_optimizer_min_size_after_split(self, value: int) -> None:
         """Older spelling of enable_zero(shard_min_size=value)."""

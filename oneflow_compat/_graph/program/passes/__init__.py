@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...config import Config
 from ..program import Program
 from . import (
+    bucket_gathers,
     cleanup,
     fuse_activations,
     fuse_dropout,
@@ -57,6 +58,11 @@ def _add(config: Config) -> bool:
     return config.fuse_add_to_output
 
 
+def _buckets(config: Config) -> bool:
+    """A program with collectives runs on aten under auto, and inductor orders them itself."""
+    return config.zero_stores_shards and config.backend in ("aten", "auto")
+
+
 def _update(config: Config) -> bool | None:
     return config.fuse_update
 
@@ -77,6 +83,7 @@ PASSES = (  # passes in the order they run
     Pass("cast_scale", reuse_memory.cast_scale, EXACT, lambda config: config.fuse_cast_scale),
     Pass("skip_overflow", fuse_update.skip_overflow, EXACT, _update, any_size=True),
     Pass("scale_in_update", fuse_update.scale_in_update, ROUNDING, _update, any_size=True),
+    Pass("bucket_gathers", bucket_gathers.bucket_gathers, EXACT, _buckets),
     Pass("count_together", fuse_update.count_together, EXACT, any_size=True),
     Pass(
         "sum_of_selected",
