@@ -83,7 +83,7 @@ def with_spread_list(node: Node) -> tuple[Any, ...]:
 
     An empty list stays a list, because a call without sizes is an error.
     """
-    if node.target in map(overload, _SPREAD) and len(node.args) == 2:
+    if any(node.target is overload(name) for name in _SPREAD) and len(node.args) == 2:
         tensor, sizes = node.args
         if isinstance(sizes, (list, tuple)) and sizes:
             return (tensor, *sizes)

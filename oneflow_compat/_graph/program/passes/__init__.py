@@ -87,8 +87,9 @@ PASSES = (  # in the order they run
     ),
 )
 
-# passes that a backend runs on the operators that it does not compile (compile/update_blocks.py)
-_PASSES_OF_BACKENDS = ("in_blocks",)
+# passes of a backend: compile/update_blocks.py, on the operators that it does not compile, and
+# compile/pointwise_groups.py of aten
+_PASSES_OF_BACKENDS = ("in_blocks", "in_groups")
 
 
 def pass_names() -> list[str]:
