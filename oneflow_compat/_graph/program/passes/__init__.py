@@ -65,6 +65,9 @@ PASSES = (  # in the order they run
     Pass("drop_aliases", cleanup.drop_aliases, EXACT, symbolic=True),
     Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT, symbolic=True),
     Pass("merge_views", cleanup.merge_views, EXACT, symbolic=True),
+    Pass(
+        "drop_kept_dimensions", cleanup.drop_kept_dimensions, EXACT, lambda config: config.backend == "aten"
+    ),
     Pass("drop_dead", cleanup.drop_dead, EXACT, any_size=True),
     Pass("fuse_activations", fuse_activations.fuse_activations, ROUNDING, _compositions),
     Pass("fuse_bias_gelu", fuse_activations.fuse_bias_gelu, ROUNDING, _compositions),
