@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from ..program.node_editing import copied
 from ..program.program import Program, is_view, written_args
 from .update_steps import Step, block_code, is_exact, operator_of, steps_of
 
@@ -30,8 +31,9 @@ def in_groups(program: Program, skipped_passes: Collection[str] = ()) -> Program
     """Return the program with its pointwise operators in groups, or the program itself if it has no group."""
     if "in_groups" in skipped_passes or not any(_groups(program.graph)):
         return program
-    graph = Graph()
-    graph.output(graph.graph_copy(program.graph, {}))
+    graph, copies = Graph(), dict[Node, Node]()
+    for node in program.graph.nodes:
+        copies[node] = copied(graph, node, copies)
     for group in _groups(graph):
         _replace(graph, group)
     return program.with_(graph=graph)

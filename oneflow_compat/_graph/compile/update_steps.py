@@ -160,11 +160,18 @@ def update_nodes(graph: Graph) -> Iterator[Node]:
 
 def operator_of(node: Node) -> Operator | None:
     """Return the operator of a node that may be a step, else None."""
-    schema = getattr(node.target, "_schema", None)
-    if (
-        schema is None
-        or not schema.name.startswith("aten::")
-        or schema.overload_name not in ("", "Tensor", "Scalar", "List", "ScalarList")
+    return _operator(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+
+
+@functools.cache
+def _operator(target: torch._ops.OpOverload) -> Operator | None:
+    schema = target._schema
+    if not schema.name.startswith("aten::") or schema.overload_name not in (
+        "",
+        "Tensor",
+        "Scalar",
+        "List",
+        "ScalarList",
     ):
         return None
     full_name = schema.name.removeprefix("aten::")
