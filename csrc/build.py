@@ -71,6 +71,7 @@ def _units(cuda):
         (SOURCES / "ops.cpp", False, stable),
         (SOURCES / "cpu" / "register.cpp", False, stable),
         (SOURCES / "cpu" / "updates.cpp", False, stable),
+        (SOURCES / "cpu" / "blocks.cpp", False, stable),
         (SOURCES / "cpu" / "recurrent.cpp", False, stable),
         (SOURCES / "cpu" / "detection.cpp", False, stable + ("-O3",)),
         (SOURCES / "cpu" / "sequences.cpp", False, stable + ("-O3",)),

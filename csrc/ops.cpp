@@ -75,6 +75,9 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
   m.def(
       "blocks_(Tensor(a!)[] written, Tensor[] read, int lanes, int[] code, float[] common, float[] own) -> "
       "()");
+  // The results of such steps on tensors of one shape and dtype, in new contiguous tensors. A step numbers
+  // the results first, then the tensors of `read`. CPU only.
+  m.def("blocks(Tensor[] read, int results, int[] code, float[] scalars) -> Tensor[]");
 
   // a (M, K) @ b (K, N) in float32, with oneDNN's block kernels. CPU only.
   m.def("mm(Tensor a, Tensor b) -> Tensor");

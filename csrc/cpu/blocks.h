@@ -25,10 +25,11 @@ inline void each(T* y, const std::array<const T*, N>& a, int64_t n, F&& f) {
 }
 
 template <class T>
-void block_step(Block op, void (*root)(int, const T*, T*), T* y, const T* a, const T* b, const T* c, T s,
+void block_step(Block op, const BlockFunctionsOf<T>& mkl, T* y, const T* a, const T* b, const T* c, T s,
                 int64_t n) {
   using V = Vec<T>;
-  const V v(s);
+  const V v(s), zero(T(0)), unit(T(1));
+  const auto call = [&](BlockFunction<T> f) { f(static_cast<int>(n), a, y); };
   const auto one = [&](auto f) { each<T, 1>(y, {a}, n, f); };
   const auto two = [&](auto f) { each<T, 2>(y, {a, b}, n, f); };
   const auto three = [&](auto f) { each<T, 3>(y, {a, b, c}, n, f); };
@@ -36,7 +37,14 @@ void block_step(Block op, void (*root)(int, const T*, T*), T* y, const T* a, con
     case Block::copy: return one([](V* x) { return x[0]; });
     case Block::neg: return one([](V* x) { return x[0].neg(); });
     case Block::abs: return one([](V* x) { return x[0].abs(); });
-    case Block::sqrt: return root ? root(static_cast<int>(n), a, y) : one([](V* x) { return x[0].sqrt(); });
+    case Block::sqrt: return mkl.sqrt ? call(mkl.sqrt) : one([](V* x) { return x[0].sqrt(); });
+    case Block::tanh: return call(mkl.tanh);
+    case Block::exp: return call(mkl.exp);
+    case Block::log: return call(mkl.log);
+    case Block::erf: return call(mkl.erf);
+    case Block::sin: return call(mkl.sin);
+    case Block::cos: return call(mkl.cos);
+    case Block::relu: return one([&](V* x) { return at::vec::clamp_min(x[0], zero); });
     case Block::reciprocal: return one([](V* x) { return x[0].reciprocal(); });
     case Block::add_number: return one([&](V* x) { return x[0] + v; });
     case Block::mul_number: return one([&](V* x) { return x[0] * v; });
@@ -51,6 +59,11 @@ void block_step(Block op, void (*root)(int, const T*, T*), T* y, const T* a, con
       const V rest(s - T(1));
       return two([&](V* x) { return at::vec::fmadd(rest, x[1] - x[0], x[1]); });
     }
+    case Block::tanh_backward:
+      return two([&](V* x) { return x[0] * at::vec::fnmadd(x[1], x[1], unit); });
+    case Block::sigmoid_backward: return two([&](V* x) { return x[0] * (unit - x[1]) * x[1]; });
+    case Block::threshold_backward:
+      return two([&](V* x) { return V::blendv(x[0], zero, x[1] <= v); });
     case Block::addcmul: return three([&](V* x) { return at::vec::fmadd(v * x[1], x[2], x[0]); });
     case Block::addcdiv: return three([&](V* x) { return x[0] + v * x[1] / x[2]; });
     case Block::count: return;
@@ -58,26 +71,26 @@ void block_step(Block op, void (*root)(int, const T*, T*), T* y, const T* a, con
 }
 
 template <class T>
-void blocks_of(void (*root)(int, const T*, T*), const BlockStep* steps, int64_t count, void* const* tensors,
+void blocks_of(const BlockFunctionsOf<T>& mkl, const BlockStep* steps, int64_t count, void* const* tensors,
                int64_t given, const double* scalars, int64_t begin, int64_t end) {
-  constexpr int64_t size = 32768 / sizeof(T);
+  constexpr int64_t size = 4096 / sizeof(T);
   alignas(64) T own[kBlockTemporaries][size];
   for (int64_t i = begin; i < end; i += size) {
     const auto at = [&](int64_t r) {
       return r < 0 ? nullptr : r < given ? static_cast<T*>(tensors[r]) + i : own[r - given];
     };
     for (const BlockStep* s = steps; s != steps + count; ++s)
-      block_step<T>(s->op, root, at(s->to), at(s->a), at(s->b), at(s->c),
+      block_step<T>(s->op, mkl, at(s->to), at(s->a), at(s->b), at(s->c),
                     s->scalar < 0 ? T(0) : static_cast<T>(scalars[s->scalar]), std::min(size, end - i));
   }
 }
 
-inline void blocks(Dtype dtype, const SquareRoots& roots, const BlockStep* steps, int64_t count,
+inline void blocks(Dtype dtype, const BlockFunctions& mkl, const BlockStep* steps, int64_t count,
                    void* const* tensors, int64_t given, const double* scalars, int64_t begin, int64_t end) {
   if (dtype == Dtype::f64)
-    blocks_of<double>(roots.f64, steps, count, tensors, given, scalars, begin, end);
+    blocks_of<double>(mkl.f64, steps, count, tensors, given, scalars, begin, end);
   else
-    blocks_of<float>(roots.f32, steps, count, tensors, given, scalars, begin, end);
+    blocks_of<float>(mkl.f32, steps, count, tensors, given, scalars, begin, end);
 }
 
 }  // namespace CPU_CAPABILITY

@@ -78,18 +78,38 @@ enum class Block : int {
   lerp,
   addcmul,
   addcdiv,
+  relu,
+  tanh,
+  exp,
+  log,
+  erf,
+  sin,
+  cos,
+  tanh_backward,       // dy y -> dx
+  sigmoid_backward,    // dy y -> dx
+  threshold_backward,  // dy x -> dx, 0 where x is at most the scalar
   count
 };
+constexpr int kBlockOperands[] = {1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3,  // copy to addcdiv
+                                  1, 1, 1, 1, 1, 1, 1, 2, 2, 2};
+static_assert(sizeof(kBlockOperands) / sizeof(*kBlockOperands) == static_cast<size_t>(Block::count));
 struct BlockStep {
   Block op;
   int64_t to, a, b, c, scalar;
 };
-constexpr int kBlockTemporaries = 4;
+constexpr int kBlockTemporaries = 8;
 
-// y = sqrt(x) of n elements, as torch computes it. If null, the processor's instruction is used.
-struct SquareRoots {
-  void (*f32)(int n, const float* x, float* y);
-  void (*f64)(int n, const double* x, double* y);
+// MKL's functions, which torch calls where it is built with MKL: y = f(x) of n elements. Null: torch has no
+// MKL.
+template <class T>
+using BlockFunction = void (*)(int n, const T* x, T* y);
+template <class T>
+struct BlockFunctionsOf {
+  BlockFunction<T> sqrt, tanh, exp, log, erf, sin, cos;
+};
+struct BlockFunctions {
+  BlockFunctionsOf<float> f32;
+  BlockFunctionsOf<double> f64;
 };
 
 // Softmax over rows of n columns: t = keep ? scale * x : fill. keep is a byte mask or the lower triangle.
@@ -152,7 +172,7 @@ struct Kernels {
                    int64_t end);
   void (*sgd)(Dtype, void* model, const void* diff, const double* s, int64_t begin, int64_t end);
   // f32 and f64. Run the steps on `given` tensors, followed by the temporaries.
-  void (*blocks)(Dtype, const SquareRoots&, const BlockStep*, int64_t count, void* const* tensors,
+  void (*blocks)(Dtype, const BlockFunctions&, const BlockStep*, int64_t count, void* const* tensors,
                  int64_t given, const double* scalars, int64_t begin, int64_t end);
   // one (B, M, H) row of K elements: pairs rotated by cos and sin; see rotary.h
   void (*rotary)(Dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k, int64_t size,

@@ -143,6 +143,9 @@ FAKES: dict[str, Callable[..., Any]] = {
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,
     "blocks_": lambda written, read, lanes, code, common, own: None,
+    "blocks": lambda read, results, code, scalars: [
+        torch.empty_like(read[0], memory_format=torch.contiguous_format) for _ in range(results)
+    ],
     "crop_mirror_normalize": lambda images, mirror, top, left, mean, scale, out: None,
     "nms_mask": lambda boxes, iou_threshold, keep_n: boxes.new_empty(boxes.shape[0], dtype=torch.int8),
     "roi_align": lambda x, rois, scale, h, w, ratio, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w),

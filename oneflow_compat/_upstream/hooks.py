@@ -448,6 +448,27 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "tests/graph/sizes/test_unknown_sizes.py",
     ),
     (
+        "torch._C",
+        "TensorBase _nn",
+        "calling operators in a program without torch.ops",
+        "tests/graph/passes/test_direct_calls.py",
+        SPEED,
+    ),
+    (
+        "torch._C._nn",
+        "gelu silu leaky_relu hardtanh max_pool2d_with_indices avg_pool2d",
+        "calling functions of torch.nn in a program without torch.ops",
+        "tests/graph/passes/test_direct_calls.py",
+        SPEED,
+    ),
+    (
+        "torch",
+        "_adaptive_avg_pool2d _log_softmax _scaled_dot_product_flash_attention_for_cpu _softmax",
+        "calling operators in a program without torch.ops",
+        "tests/graph/passes/test_direct_calls.py",
+        SPEED,
+    ),
+    (
         "torch._C._nn",
         "linear",
         "functions of torch.nn on sizes that depend on values",

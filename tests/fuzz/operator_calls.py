@@ -344,6 +344,32 @@ def _update(rng, lists, scalars):
     return [*(list(model) for _ in range(lists)), [0.1, 0.9, 0.9, 0.99, 1.0, 1e-8, 1.0, 1.0][:scalars]]
 
 
+def _new_blocks(rng):
+    dtype, shape = _wide(rng), _shape(rng)
+    # results 0 and 1 from the tensors 2 and 3, through temporary 4
+    code = [
+        rng.randrange(8),
+        4,
+        2,
+        -1,
+        -1,
+        0,
+        rng.randrange(8, 13),
+        0,
+        4,
+        3,
+        -1,
+        1,
+        rng.randrange(16, 23),
+        1,
+        0,
+        -1,
+        -1,
+        -1,
+    ]
+    return [spec(*shape, dtype=dtype) for _ in range(2)], 2, code, [0.5, rng.uniform(-2, 2)]
+
+
 def _blocks(rng):
     lanes, dtype = rng.randint(1, 3), _wide(rng)
     shapes = [_shape(rng) for _ in range(lanes)]
@@ -559,6 +585,7 @@ BUILDERS: dict[str, Callable[[random.Random], list]] = {
     "momentum_": lambda rng: _update(rng, 3, 6),
     "sgd_": lambda rng: _update(rng, 2, 3),
     "blocks_": _blocks,
+    "blocks": _new_blocks,
     "mm": _mm,
     "bmm": _bmm,
     "convolution": _convolution,

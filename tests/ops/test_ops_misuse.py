@@ -150,6 +150,19 @@ MISFITS = [
         r"code\[2\] must be a temporary that an earlier step computes, found temporary 0",
     ),
     (ops.blocks_, ([x], [], 1, [0, 0, 0, -1, -1, 3], [], []), r"code\[5\] must be -1 to -1, found 3"),
+    (ops.blocks, ([x], 0, [], []), "results must be 1 to 64, found 0"),
+    (ops.blocks, ([x, x.t()], 1, [9, 0, 1, 2, -1, -1], []), r"read\[1\] must have the shape of the first"),
+    (ops.blocks, ([x], 2, [0, 0, 2, -1, -1, -1], []), "code must compute result 1, found no such step"),
+    (
+        ops.blocks,
+        ([x], 1, [0, 0, 0, -1, -1, -1], []),
+        r"code\[2\] must be a result that an earlier step computes, found result 0",
+    ),
+    (
+        ops.blocks,
+        ([x], 1, [0, 1, 1, -1, -1, -1], []),
+        r"code\[1\] must be a tensor to write or a temporary, found tensor 0 of those to read",
+    ),
     (
         ops.lstm,
         (torch.ones(1, 1, 5), torch.ones(4, 1), torch.ones(1, 1), torch.ones(1, 1), False),

@@ -71,6 +71,7 @@ def samples():
     yield ops.momentum_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [0.1, 0.9, 1, 0, 1, 1])
     yield ops.sgd_, ([x.detach().clone()], [x.detach()], [0.1, 0, 1])
     yield ops.blocks_, ([x.detach().clone()], [x.detach()], 1, [9, 0, 0, 1, -1, -1], [], [])
+    yield ops.blocks, ([x.detach(), x.detach()], 2, [9, 1, 2, 3, -1, -1, 6, 0, 1, -1, -1, 0], [0.5])
     yield ops.mm, (torch.randn(5, 7), torch.randn(7, 3))
     yield ops.bmm, (torch.randn(2, 5, 7), torch.randn(2, 7, 3))
     yield ops.convolution, (torch.randn(2, 3, 6, 5), torch.randn(4, 3, 3, 2), 2, 1, 1, 0, 1, 2)

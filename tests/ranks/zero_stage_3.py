@@ -1,4 +1,7 @@
-"""ZeRO stage 3 on several ranks: python -m oneflow.distributed.launch --nproc_per_node N zero_stage_3.py NAME ..."""
+"""ZeRO stage 3 on several ranks.
+
+python -m oneflow.distributed.launch --nproc_per_node N zero_stage_3.py NAME ...
+"""
 
 import copy
 import os
@@ -270,7 +273,7 @@ def in_eager_mode():
 
 
 def values_between_calls():
-    """What a program sees of the parameters outside of a call: full values, and shards if it asks for them."""
+    """A program sees full values outside of a call, and shards if it asks for them."""
     alone, together = graph(False), graph(True)
     losses(alone, False, batches(2)), losses(together, True, batches(2))
     one, model = module_of(alone), module_of(together)
@@ -323,7 +326,7 @@ def training_in_eager_mode_goes_on():
 
 
 def checkpoints():
-    """The state after two steps, in memory, a file and a folder, for ZeRO 3, for ZeRO 1 and for one process."""
+    """The state after two steps, in memory, a file and a folder, for ZeRO 3, ZeRO 1 and one process."""
     data, folder = batches(6), new_folder()
     step = graph(True)
     losses(step, True, data[:2])
@@ -371,7 +374,7 @@ def status(key):
 
 
 def bytes_of_a_rank():
-    """Between calls a rank has its share of parameters and state; in a call, its gradients and four layers more."""
+    """Between calls a rank has its share of parameters and state; in a call, four layers more."""
     width, layers = 1024, 8
 
     def make():

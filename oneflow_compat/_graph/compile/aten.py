@@ -3,9 +3,11 @@
 from ..config import Config
 from ..program.program import CompiledFunction, Program
 from .call_wrapper import runner
+from .pointwise_groups import in_groups
 from .update_blocks import in_blocks
 
 
 def compile(program: Program, config: Config, name: str = "aten") -> CompiledFunction:
     """Return a function over the slot values. Autograd is off while the function runs."""
-    return runner(lambda: in_blocks(program, config.skipped_passes))
+    skipped = config.skipped_passes
+    return runner(lambda: in_groups(in_blocks(program, skipped), skipped))

@@ -21,9 +21,9 @@ from torch.fx import Node
 
 from ..program.passes.patterns import Editor, base_of, users_of_memory
 from ..program.program import Program, written_args
-from .update_steps import STEPS, Scalar, Step, Steps, operator_of, padded, steps_of_update, update_nodes
+from .update_steps import Scalar, Step, Steps, block_code, operator_of, steps_of_update, update_nodes
 
-_MOST_OPERANDS, _TEMPORARIES = 12, 4
+_MOST_OPERANDS = 12
 _WORTH = 3  # operators that a call replaces
 _CODES = 6  # integers per step in the code of oneflow::blocks_ (csrc/ops.cpp)
 
@@ -60,12 +60,14 @@ class Lane:
         self.first, self.last = editor.order[self.steps[0].node], editor.order[self.steps[-1].node]
         temporaries = {step.to for step in self.steps if not operator_of(step.node).in_place}
         operands = dict.fromkeys(t for step in self.steps for t in (step.to, *step.tensors))
-        tensors = [t for t in operands if t not in temporaries]
         targets = {step.to for step in self.steps}
-        self.written = [t for t in tensors if t in targets]
-        self.read = [t for t in tensors if t not in targets]
+        self.written = [t for t in operands if t in targets and t not in temporaries]
+        self.read = [t for t in operands if t not in targets]
+        tensors = [*self.written, *self.read]
         self.scalars = [step.scalar for step in self.steps]
-        self.code = self._code(temporaries)
+        self.code = (
+            block_code(self.steps, tensors) if self.written and len(tensors) <= _MOST_OPERANDS else None
+        )
         self.limit = self._limit(editor, foreign)
         self.fits = self._fits(tensors)
 
@@ -79,27 +81,6 @@ class Lane:
             and len({base_of(t) for t in tensors}) == len(tensors)
             and all(base_of(t) is t for t in self.written)
         )
-
-    def _code(self, temporaries: set[Node]) -> tuple[int, ...] | None:
-        """Return six integers per step (see csrc/ops.cpp), with scalars numbered like the steps. Return None
-        if it takes too many tensors.
-        """
-        positions = {t: i for i, t in enumerate((*self.written, *self.read))}
-        free = [len(positions) + i for i in range(_TEMPORARIES)]
-        if len(positions) > _MOST_OPERANDS or not self.written:
-            return None
-        operands = ((t, i) for i, step in enumerate(self.steps) for t in (step.to, *step.tensors))
-        last = {t: i for t, i in operands if t in temporaries}
-        code = []
-        for i, step in enumerate(self.steps):
-            read_positions = padded([positions[t] for t in step.tensors])
-            if step.to not in positions:
-                if not free:
-                    return None
-                positions[step.to] = free.pop(0)
-            code += [STEPS.index(step.name), positions[step.to], *read_positions, i]
-            free[:0] = [positions[t] for t in last if last[t] == i]
-        return tuple(code)
 
     def _limit(self, editor: Editor, foreign: list[float]) -> float:
         """Return the position before which only the lane touches the tensors it writes, and nobody writes

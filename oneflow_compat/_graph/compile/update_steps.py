@@ -1,11 +1,12 @@
-"""The steps of an optimizer update: its elementwise operators, as csrc/cpu/blocks.h runs them."""
+"""Elementwise operators as steps, as csrc/cpu/blocks.h runs them: of optimizer updates and of groups."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,12 +21,21 @@ if TYPE_CHECKING:
     from ..program.tensor_info import TensorInfo
 
 
-_UNARY = ("copy", "neg", "abs", "sqrt", "reciprocal", "add_number", "mul_number", "div_number")
-_BINARY = ("add", "mul", "div", "maximum", "minimum", "lerp")
-_TERNARY = ("addcmul", "addcdiv")
-STEPS = (*_UNARY, *_BINARY, *_TERNARY)  # enum Block of csrc/cpu/kernels.h
+STEPS = {  # number of operands, in the order of enum Block of csrc/cpu/kernels.h
+    **dict.fromkeys(
+        ("copy", "neg", "abs", "sqrt", "reciprocal", "add_number", "mul_number", "div_number"), 1
+    ),
+    **dict.fromkeys(("add", "mul", "div", "maximum", "minimum", "lerp"), 2),
+    **dict.fromkeys(("addcmul", "addcdiv"), 3),
+    **dict.fromkeys(("relu", "tanh", "exp", "log", "erf", "sin", "cos"), 1),
+    **dict.fromkeys(("tanh_backward", "sigmoid_backward", "threshold_backward"), 2),
+}
+_CODE = {name: code for code, name in enumerate(STEPS)}
 _WITH_NUMBER = ("add", "mul", "div")  # steps that also accept a scalar as the second operand
 _SCALED = ("add", "addcmul", "addcdiv")  # operators scaled by `alpha` or `value`
+_NEEDS_NUMBER = ("lerp", "threshold_backward")
+_WITH_SCALAR = ("add_number", "mul_number", "div_number", *_SCALED, *_NEEDS_NUMBER)
+TEMPORARIES = 8  # kBlockTemporaries
 
 
 Scalar = Node | float | None  # a number, or the node of a number
@@ -55,38 +65,93 @@ class Operator(NamedTuple):
 
 
 @functools.cache
-def exact_steps(dtype: torch.dtype) -> frozenset[str]:
-    """Return the steps that give torch's exact results here; both are run and compared."""
+def is_exact(name: str, dtype: torch.dtype) -> bool:
+    """Whether a step gives torch's exact results here; both are run and compared once per process."""
     if _ext.load() != "loaded":
         _ext.warn_if_missing()
-        return frozenset()
-    x, y, z = torch.randn(3, 1003, dtype=dtype, device="cpu", generator=torch.Generator().manual_seed(0))
-    plain = {
-        "copy": lambda s: x,
-        "add_number": lambda s: x + s,
-        "mul_number": lambda s: x * s,
-        "div_number": lambda s: x / s,
-        "add": lambda s: x.add(y, alpha=s),
-        "lerp": lambda s: x.lerp(y, s),
-        "addcmul": lambda s: x.addcmul(y, z, value=s),
-        "addcdiv": lambda s: x.addcdiv(y, z, value=s),
-    }
-
-    def exact(code: int, name: str, s: float) -> bool:
-        expected = plain[name](s) if name in plain else getattr(torch, name)(*(x, y)[: _arity(name)])
-        out, operands = torch.empty_like(x), [1, 2, 3][: _arity(name)]
-        torch.ops.oneflow.blocks_([out], [x, y, z], 1, [code, 0, *padded(operands), 0], [s], [])
-        return torch.equal(out.nan_to_num(), expected.nan_to_num())
-
-    return frozenset(name for code, name in enumerate(STEPS) if all(exact(code, name, s) for s in (0.1, 0.7)))
+        return False
+    try:
+        return all(
+            _have_equal_bits(_run_step(name, operands, number), _expected(name, operands, number))
+            for operands in (_test_values(dtype),)
+            for number in ((0.1, 0.7, 0.0) if name in _WITH_SCALAR else (0.0,))
+        )
+    except RuntimeError:  # a step that needs MKL, and a torch without it
+        return False
 
 
-def _arity(name: str) -> int:
-    return 1 if name in _UNARY else 2 if name in _BINARY else 3
+@functools.cache
+def _test_values(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Return three operands whose length is no multiple of a vector's.
+
+    They hold random values of many magnitudes, signed zeros, infinities, NaN, denormal values, and values
+    whose products overflow or underflow.
+    """
+    generator = torch.Generator().manual_seed(0)
+    mantissas, exponents = torch.randn(2, 3, 1003, dtype=dtype, device="cpu", generator=generator)
+    values = mantissas * (3 * exponents).exp()
+    limits = torch.finfo(dtype)
+    small = limits.smallest_normal
+    special = torch.tensor(
+        [0.0, -0.0, math.inf, -math.inf, math.nan, limits.max, small, -small / 8, small**0.5 / 3, -88.0, 1.0],
+        dtype=dtype,
+        device="cpu",
+    )
+    chosen = torch.randint(len(special), values.shape, device="cpu", generator=generator)
+    is_special = torch.rand(values.shape, device="cpu", generator=generator) < 0.25
+    x, y, z = torch.where(is_special, special[chosen], values)
+    return x, y, z
+
+
+def _run_step(name: str, operands: tuple[torch.Tensor, ...], number: float) -> torch.Tensor:
+    result = torch.empty_like(operands[0])
+    code = [_CODE[name], 0, *padded([1, 2, 3][: STEPS[name]]), 0]
+    torch.ops.oneflow.blocks_([result], list(operands), 1, code, [number], [])
+    return result
+
+
+def _expected(name: str, operands: tuple[torch.Tensor, ...], number: float) -> torch.Tensor:
+    """Return what torch's operator computes."""
+    scaled = {"add": "alpha", "addcmul": "value", "addcdiv": "value"}
+    if name == "copy":
+        return operands[0]
+    operator = getattr(torch.ops.aten, name.removesuffix("_number"))
+    numbers = (number,) if name.endswith("_number") or name in _NEEDS_NUMBER else ()
+    options = {scaled[name]: number} if name in scaled else {}
+    expected: torch.Tensor = operator(*operands[: STEPS[name]], *numbers, **options)
+    return expected
+
+
+def _have_equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are equal, with the signs of zeros. NaN equals NaN, whatever its bits."""
+    bits = torch.int32 if a.dtype == torch.float32 else torch.int64
+    return bool(((a.view(bits) == b.view(bits)) | (a.isnan() & b.isnan())).all())
 
 
 def padded(operands: list[int]) -> list[int]:
     return [*operands, *[-1] * (3 - len(operands))]
+
+
+def block_code(steps: Sequence[Step], tensors: Sequence[Node]) -> tuple[int, ...] | None:
+    """Return the code of blocks_ for steps on tensors: six integers per step (see csrc/ops.cpp), with scalars
+    numbered like the steps.
+
+    What is not among the tensors is a temporary. Return None if there are too many temporaries.
+    """
+    positions = {t: i for i, t in enumerate(tensors)}
+    free = [len(positions) + i for i in range(TEMPORARIES)]
+    operands = ((t, i) for i, step in enumerate(steps) for t in (step.to, *step.tensors))
+    last = {t: i for t, i in operands if t not in positions}
+    code: list[int] = []
+    for i, step in enumerate(steps):
+        read_positions = padded([positions[t] for t in step.tensors])
+        if step.to not in positions:
+            if not free:
+                return None
+            positions[step.to] = free.pop(0)
+        code += [_CODE[step.name], positions[step.to], *read_positions, i]
+        free[:0] = [positions[t] for t in last if last[t] == i]
+    return tuple(code)
 
 
 def update_nodes(graph: Graph) -> Iterator[Node]:
@@ -95,11 +160,18 @@ def update_nodes(graph: Graph) -> Iterator[Node]:
 
 def operator_of(node: Node) -> Operator | None:
     """Return the operator of a node that may be a step, else None."""
-    schema = getattr(node.target, "_schema", None)
-    if (
-        schema is None
-        or not schema.name.startswith("aten::")
-        or schema.overload_name not in ("", "Tensor", "Scalar", "List", "ScalarList")
+    return _operator(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+
+
+@functools.cache
+def _operator(target: torch._ops.OpOverload) -> Operator | None:
+    schema = target._schema
+    if not schema.name.startswith("aten::") or schema.overload_name not in (
+        "",
+        "Tensor",
+        "Scalar",
+        "List",
+        "ScalarList",
     ):
         return None
     full_name = schema.name.removeprefix("aten::")
@@ -171,12 +243,12 @@ def _step(node: Node, index: int, name: str, to: Node | None, values: tuple[Any,
         tensors = tensors[1:]
     is_subtraction = name == "sub"
     step, scalar = _with_scalar("add" if is_subtraction else name, len(tensors), scalars, factor)
-    if step is None or step not in exact_steps(to.meta["tensor"].dtype) or len(tensors) != _arity(step):
+    if step is None or not is_exact(step, to.meta["tensor"].dtype) or len(tensors) != STEPS[step]:
         return None
     if is_subtraction:
         if isinstance(scalar, Node):
             return None
-        scalar = -scalar
+        scalar = -float(scalar) if step == "add_number" else -scalar  # -0 - 0 is -0
     return Step(node, index, step, to, tensors, scalar)
 
 
@@ -187,10 +259,10 @@ def _with_scalar(
     takes these scalars.
     """
     if not scalars:
-        return None if name == "lerp" else name, factor if name in _SCALED else 0
+        return None if name in _NEEDS_NUMBER else name, factor if name in _SCALED else 0
     if len(scalars) == 1 and name in _WITH_NUMBER and tensors == 1 and factor == 1:
         return f"{name}_number", scalars[0]
-    if len(scalars) == 1 and name in ("lerp", *_TERNARY):
+    if len(scalars) == 1 and name in (*_NEEDS_NUMBER, "addcmul", "addcdiv"):
         return name, scalars[0]
     return None, None
 

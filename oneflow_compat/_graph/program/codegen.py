@@ -18,6 +18,7 @@ import torch
 import torch.fx
 from torch._prims_common import suggest_memory_format
 
+from .direct_calls import direct_call, with_spread_list
 from .operators import first_lasting
 
 if TYPE_CHECKING:
@@ -78,10 +79,11 @@ class _Names:
         return name
 
 
-def _fast(target: Target) -> object:
+def _fast(node: torch.fx.Node) -> object:
     """Return the C function behind an operator, which saves one Python frame per call."""
+    target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return _IN_ONE_FORMAT.get(target, target._op)
+        return _IN_ONE_FORMAT.get(target) or direct_call(node) or target._op
     return target
 
 
@@ -126,13 +128,13 @@ def _text(value: FxArgument, names: _Names) -> str:
     return names.bind("c", value)
 
 
-def _arguments(node: torch.fx.Node, names: _Names) -> str:
+def _arguments(node: torch.fx.Node, names: _Names, by_position: tuple[Any, ...]) -> str:
     """Return the code of a call's arguments."""
     by_name = (
         f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}"
         for k, v in node.kwargs.items()
     )
-    return ", ".join((*(_text(a, names) for a in node.args), *by_name))
+    return ", ".join((*(_text(a, names) for a in by_position), *by_name))
 
 
 def _is_name(name: str) -> bool:
@@ -279,7 +281,7 @@ def _indented(lines: Iterable[str], levels: int = 1) -> Iterator[str]:
 
 def _mapped(node: torch.fx.Node, names: _Names) -> str:
     """Return the code of an iterator that runs one operator, which no signal can interrupt."""
-    function = names.bind("f", _fast(node.target))
+    function = names.bind("f", _fast(node))
     if any(isinstance(value, torch.fx.Node) for value in node.kwargs.values()):
         options = ", ".join(f"{k}={_text(v, names)}" for k, v in node.kwargs.items())
         function = f"{names.bind('f', functools.partial)}({function}, {options})"
@@ -306,7 +308,9 @@ def _statement(node: torch.fx.Node, names: _Names, constants: dict[str, torch.Te
         return f"{node.name} = " + template.format(*(_paren(_text(a, names)) for a in node.args))
     if node.target is operator.getitem:
         return f"{node.name} = {_item(node, names)}"
-    call = f"{names.bind('f', _fast(node.target))}({_arguments(node, names)})"
+    function = _fast(node)
+    by_position = with_spread_list(node) if function is direct_call(node) else node.args
+    call = f"{names.bind('f', function)}({_arguments(node, names, by_position)})"
     return call if not node.users else f"{node.name} = {call}"
 
 
@@ -393,5 +397,5 @@ def _readable_statement(node: torch.fx.Node, names: _Names) -> str:
     elif node.target is operator.getitem:
         expression = _item(node, names)
     else:
-        expression = f"{_target_text(node.target, names)}({_arguments(node, names)})"
+        expression = f"{_target_text(node.target, names)}({_arguments(node, names, node.args)})"
     return f"{node.name} = {expression}" if node.users else expression

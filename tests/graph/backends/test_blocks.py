@@ -70,7 +70,39 @@ def calls(graph):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_every_step_rounds_as_torchs_operator(dtype):
-    assert update_steps.exact_steps(dtype) == set(update_steps.STEPS)
+    assert [name for name in update_steps.STEPS if not update_steps.is_exact(name, dtype)] == []
+
+
+WRONG_STEPS = {  # step: the same function with other last bits, or another sign of zero
+    "add": lambda x, s: x[0] + x[1] * s,
+    "addcmul": lambda x, s: x[0].addcmul(x[1] * x[2], torch.full_like(x[0], s)),
+    "tanh_backward": lambda x, s: x[0] * (1 - x[1] * x[1]),
+    "sigmoid_backward": lambda x, s: x[0] * (x[1] - x[1] * x[1]),
+    "tanh": lambda x, s: 2 / (1 + (-2 * x[0]).exp()) - 1,
+    "exp": lambda x, s: torch.exp2(x[0] * 1.4426950408889634),
+    "sqrt": lambda x, s: 1 / x[0].rsqrt(),
+    "erf": lambda x, s: 1 - x[0].erfc(),
+    "relu": lambda x, s: x[0] * (x[0] > 0),
+    "maximum": lambda x, s: torch.where(x[0] > x[1], x[0], x[1]),
+    "threshold_backward": lambda x, s: torch.where(x[1] < s, 0.0, x[0]),
+    "neg": lambda x, s: 0 - x[0],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_STEPS)
+def test_wrong_step_is_found(name, monkeypatch):
+    monkeypatch.setattr(update_steps, "_run_step", lambda name, x, s: WRONG_STEPS[name](x, s))
+    assert not update_steps.is_exact.__wrapped__(name, torch.float32)
+
+
+def test_refused_step_is_not_exact(monkeypatch):
+    """Without MKL, the library refuses the steps that call it."""
+
+    def refuse(name, operands, number):
+        raise RuntimeError("code[0] must be a step without MKL")
+
+    monkeypatch.setattr(update_steps, "_run_step", refuse)
+    assert not update_steps.is_exact.__wrapped__("tanh", torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -279,16 +311,14 @@ def test_an_overflowed_step_is_left_out():
     assert torch.equal(model.a.weight, before)
 
 
-@pytest.mark.parametrize(
-    "code, scalars, match",
-    [
-        ([99, 0, 1, -1, -1, -1], [], r"code\[0\] must be 0 to 15, found 99"),  # an operation
-        ([5, 0, 1, -1, -1, 0], [], r"code\[5\] must be -1 to -1, found 0"),  # a scalar
-        ([0, 9, 1, -1, -1, -1], [], r"code\[1\] must be 0 to 5, found 9"),  # a register that is written
-        ([8, 0, 1, -1, -1, -1], [], r"code\[3\] must be 0 to 5, found -1"),  # an operand
-        ([0, 0, 1], [], "code must have 6 entries a step, found 3"),
-    ],
-)
+@pytest.mark.parametrize("code, scalars, match", [
+    ([99, 0, 1, -1, -1, -1], [], r"code\[0\] must be 0 to 25, found 99"),  # an operation
+    ([5, 0, 1, -1, -1, 0], [], r"code\[5\] must be -1 to -1, found 0"),  # a scalar
+    ([0, 10, 1, -1, -1, -1], [], r"code\[1\] must be 0 to 9, found 10"),  # a register that is written
+    ([0, 1, 0, -1, -1, -1], [], r"code\[1\] must be a tensor to write or a temporary, found tensor 0 of those to read"),
+    ([8, 0, 1, -1, -1, -1], [], r"code\[3\] must be 0 to 9, found -1"),  # an operand
+    ([0, 0, 1], [], "code must have 6 entries a step, found 3"),
+])  # fmt: skip
 def test_a_wrong_program_is_refused(code, scalars, match):
     with pytest.raises(RuntimeError, match=match):
         torch.ops.oneflow.blocks_([torch.ones(4)], [torch.ones(4)], 1, code, scalars, [])

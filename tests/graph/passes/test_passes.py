@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from graph_cases import assert_same_training
+from graph_cases import assert_same_training, graph_of
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -332,3 +332,30 @@ def test_fusing_passes_ask_whether_the_kernels_are_built_for_the_gpu():
     has_kernels = _ext.status() == "loaded" and _ext.has_kernels("cuda")
     assert kernel_for(on_gpu) == has_kernels
     assert not kernel_for(TensorInfo((8, 8), torch.int64, torch.device("cuda", 0), (8, 1)))
+
+
+def reduced(x):
+    rows, both = x.sum(0, keepdim=True).view(-1), x.sum((0, -1), keepdim=True).view(())
+    return rows, both, x.sum(1, keepdim=True).view(1, -1), x.sum(0, keepdim=True).view(2, -1)
+
+
+def test_sum_drops_the_dimensions_that_a_view_drops():
+    graph, x = graph_of(reduced), torch.randn(301, 204)
+    graph.config.passes(check=True)
+    results, expected = graph(x), reduced(x)
+    assert all(map(torch.equal, results, expected))
+    assert [a.stride() for a in results] == [b.stride() for b in expected]
+    kept = [n.args[2:] for n in graph.program.graph.nodes if n.target is torch.ops.aten.sum.dim_IntList]
+    assert kept == [(), (), (True,), (True,)]
+
+
+def test_sum_with_another_reader_keeps_its_dimensions():
+    def normalized(x):
+        total = x.sum(0, keepdim=True)
+        return x / total, total.view(-1)
+
+    graph, x = graph_of(normalized), torch.rand(5, 4)
+    assert all(map(torch.equal, graph(x), normalized(x)))
+    assert [n.args[2:] for n in graph.program.graph.nodes if n.target is torch.ops.aten.sum.dim_IntList] == [
+        (True,)
+    ]

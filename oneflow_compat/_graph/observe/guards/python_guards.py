@@ -12,6 +12,7 @@ import torch
 
 from ...program.python_values import MISSING, tensor_meta
 from .checkers import differs, new_checker
+from .disabled_functions import disables_only
 from .layouts import is_compared_with_others
 from .places import changed_number
 from .sources import (
@@ -286,6 +287,8 @@ class _Adoption:
             return True
         if guard.access == MODE:
             self.guards.tell_mode(guard)
+        elif disables_only(guard, current):
+            pass
         elif not self.accepts(guard.value, current, guard.access == CONTENTS):
             return False
         self.values.append((guard, current))

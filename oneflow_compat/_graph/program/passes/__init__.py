@@ -71,6 +71,9 @@ PASSES = (  # passes in the order they run
     Pass("drop_aliases", cleanup.drop_aliases, EXACT, symbolic=True),
     Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT, symbolic=True),
     Pass("merge_views", cleanup.merge_views, EXACT, symbolic=True),
+    Pass(
+        "drop_kept_dimensions", cleanup.drop_kept_dimensions, EXACT, lambda config: config.backend == "aten"
+    ),
     Pass("drop_dead", cleanup.drop_dead, EXACT, any_size=True),
     Pass("fuse_activations", fuse_activations.fuse_activations, ROUNDING, _compositions),
     Pass("fuse_bias_gelu", fuse_activations.fuse_bias_gelu, ROUNDING, _compositions),
@@ -94,8 +97,9 @@ PASSES = (  # passes in the order they run
     ),
 )
 
-# passes that a backend runs on the operators that it does not compile (compile/update_blocks.py)
-_PASSES_OF_BACKENDS = ("in_blocks",)
+# passes of a backend: compile/update_blocks.py, on the operators that it does not compile, and
+# compile/pointwise_groups.py of aten
+_PASSES_OF_BACKENDS = ("in_blocks", "in_groups")
 
 
 def pass_names() -> list[str]:

@@ -145,6 +145,34 @@ def _freeze(value: Any) -> Hashable:
     return key
 
 
+def drop_kept_dimensions(program: Program) -> Program:
+    """Let a sum drop its dimensions if a view of the result drops them: sum(x, [0], True).view(n).
+
+    Such is the gradient of a bias, which torch sums and then reshapes.
+    """
+    replace_nodes(program.graph, _sum_of_view)
+    return program
+
+
+def _sum_of_view(node: Node) -> Node | None:
+    """Return a new sum with the result of this view of a sum, or None."""
+    total = node.args[0] if node.target is aten.view.default else None
+    if not isinstance(total, torch.fx.Node) or total.target is not aten.sum.dim_IntList:
+        return None
+    own, info = node.meta.get("tensor"), node_argument(total, 0).meta.get("tensor")
+    is_kept = len(total.users) == 1 and total.args[2:] == (True,) and not total.kwargs
+    if not is_kept or not own or not info or not info.shape or any(type(n) is str for n in info.shape):
+        return None
+    dims: Any = total.args[1]
+    summed = {dim % len(info.shape) for dim in dims}
+    if not summed or own.shape != tuple(n for i, n in enumerate(info.shape) if i not in summed):
+        return None
+    with node.graph.inserting_before(node):
+        shorter = node.graph.call_function(aten.sum.dim_IntList, total.args[:2])
+    shorter.meta.update(node.meta)
+    return shorter
+
+
 def drop_dead(program: Program) -> Program:
     """Remove unused nodes. Writes and sampling stay: the generator must advance as in eager."""
     graph = program.graph
