@@ -48,34 +48,33 @@ _SPREAD = ("view.default", "permute.default", "expand.default")
 _BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
+# name of an overload -> what has the function
+OWNERS: dict[str, Any] = {
+    **dict.fromkeys(_METHODS.split(), torch._C.TensorBase),
+    **dict.fromkeys(_FUNCTIONS.split(), torch),
+    **dict.fromkeys(_NN_FUNCTIONS.split(), torch._C._nn),
+}
+
+
 def direct_call(node: Node) -> Callable[..., Any] | None:
     """Return the function of torch's Python API that calls the overload of a node, or None."""
-    call = direct_calls().get(node.target)
+    target = node.target
+    call = _function(target) if isinstance(target, torch._ops.OpOverload) else None
     if call is None or not node.kwargs:
         return call
-    schema: Any = node.target
-    named = {a.name for a in schema._schema.arguments if a.kwarg_only}
+    named = {a.name for a in target._schema.arguments if a.kwarg_only}  # type: ignore[union-attr]
     return call if node.kwargs.keys() <= named else None  # not `out`, which only the Python API takes
 
 
 @functools.cache
-def direct_calls() -> dict[Any, Callable[..., Any]]:
-    """Return {overload: the function of torch's Python API that calls it}."""
-    owners = ((torch._C.TensorBase, _METHODS), (torch, _FUNCTIONS), (torch._C._nn, _NN_FUNCTIONS))
-    functions = {
-        overload(name): getattr(owner, name.partition(".")[0], None)
-        for owner, names in owners
-        for name in names.split()
-    }
-    return {key: function for key, function in functions.items() if isinstance(function, _BUILT_IN)}
+def _function(target: torch._ops.OpOverload) -> Callable[..., Any] | None:
+    owner = OWNERS.get(_name(target)) if target.namespace == "aten" else None
+    function = getattr(owner, target._opname, None)
+    return function if isinstance(function, _BUILT_IN) else None
 
 
-@functools.cache
-def overload(name: str) -> torch._ops.OpOverload:
-    """Return the overload of aten with a name like "add.Tensor"."""
-    packet, _, suffix = name.partition(".")
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), suffix)
-    return found
+def _name(target: torch._ops.OpOverload) -> str:
+    return f"{target._opname}.{target._overloadname}"
 
 
 def with_spread_list(node: Node) -> tuple[Any, ...]:
@@ -83,7 +82,8 @@ def with_spread_list(node: Node) -> tuple[Any, ...]:
 
     An empty list stays a list, because a call without sizes is an error.
     """
-    if any(node.target is overload(name) for name in _SPREAD) and len(node.args) == 2:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload) and _name(target) in _SPREAD and len(node.args) == 2:
         tensor, sizes = node.args
         if isinstance(sizes, (list, tuple)) and sizes:
             return (tensor, *sizes)
