@@ -12,7 +12,8 @@ Every rank of the world makes the same calls, as in OneFlow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -33,10 +34,18 @@ from .reading import ReadableTensor, full_tensor
 from .rules import views
 from .shards import local_as_dtensor, redistributed_shard, shard_of, strides_in_order_of
 
-if TYPE_CHECKING:
-    from .stored_shards import Gathering
-
 SBP = Sequence[sbp.sbp]
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """How an operator gets the values of a stored shard: it gathers the base, and applies the views.
+
+    The base is the tensor itself if None.
+    """
+
+    base: GlobalDTensor | None = None
+    views: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = ()
 
 
 class GlobalDTensor(ReadableTensor, torch.Tensor):

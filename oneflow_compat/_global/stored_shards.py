@@ -11,8 +11,7 @@ stage 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from torch.utils import _pytree as pytree
 from .. import sbp
 from . import zero
 from .collectives import checking
-from .global_dtensor import GlobalDTensor, map_tensors, moved, redistribute
+from .global_dtensor import Gathering, GlobalDTensor, map_tensors, moved, redistribute
 from .marks import OfSeveralRanks
 from .rules.adjustments import OperatorCall
 from .rules.operator_facts import READS
@@ -37,17 +36,6 @@ _VIEWS = {
 }
 _CAST = aten._to_copy.default
 _SHARDWISE = ("_foreach_", "_fused_", "new_")  # operators of optimizers and creation functions
-
-
-@dataclass(frozen=True)
-class Gathering:
-    """How an operator gets the values of a stored shard: it gathers the base, and applies the views.
-
-    The base is the tensor itself if None.
-    """
-
-    base: GlobalDTensor | None = None
-    views: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = ()
 
 
 # --------------------------------------------------------------------------- storing

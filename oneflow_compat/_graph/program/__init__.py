@@ -28,6 +28,7 @@ SEAM = (
     "random_functions",
     "recurrent_layer",
     "shared_calls",
+    "shared_containers",
     "symbol_environment",
     "symbolic",
     "tensor_info",
