@@ -11,8 +11,9 @@
         return loss
 
 The engine cuts a step at a statement that no program can hold: it needs the value of a tensor, prints, or
-calls code that no guard follows. A tail begins with the statement. If backward() or step() come later, a lead
-ends with it: lines of the step run in Python, and what the head takes from them are arguments of the program.
+calls code that no guard follows. If it comes before the first use of a parameter, a lead ends with it: the
+first lines run in Python, and what the head takes from them are arguments of the program. Else a tail begins
+with the statement, unless backward() comes later.
 The parts run in the order of the step, each after all effects of those before it, so an error in one of them
 leaves what eager mode leaves.
 
@@ -30,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import NEEDS_VALUE, GraphTypeError, RaisedInBuild, TooManyBranches, first_line
+from .errors import GraphTypeError, RaisedInBuild, TooManyBranches, first_line
 from .explanations import of_lead, of_tail
 from .program.pytree import positional_names
 from .step_source import KEPT, RETURNED, Head, StepSource, ending_of, has_history
@@ -66,16 +67,13 @@ class CutStep:
         self.step, self._given = step, given
         self.leads: list[_Step] = []
         self._takes: tuple[str, ...] = ()  # variables of the leads that are the first arguments of the head
-        self._unused: frozenset[str] = (
-            frozenset()
-        )  # parameters of the step whose values the head does not use
+        self._unused: frozenset[str] = frozenset()  # parameters of the step that the head does not use
         self.rest: _Step = step  # all lines behind the leads
         self._start = 0  # index of the first statement of the head
         self._function = given(step, 0)
         self._names = positional_names(self._function)  # of the caller's arguments
-        self._tails: dict[
-            str, tuple[_Step, frozenset[str]]
-        ] = {}  # mark of a head -> tail, variables it binds
+        # mark of a head -> its tail, and the variables that the head binds
+        self._tails: dict[str, tuple[_Step, frozenset[str]]] = {}
         self.is_cut = False  # before a tail
         self._index: int | None = None  # of the first statement of the tail
         self._refused: set[int] = set()  # statements before which a cut was taken back
@@ -107,9 +105,6 @@ class CutStep:
         if index is not None and error.is_before_model and self._cut_behind(index, error):
             return cut
         if index is not None and self._cut_before(index, error, behind_update=not branches_on_floats):
-            return cut
-        may_branch = first_line(error).startswith(NEEDS_VALUE) and not branches_on_floats
-        if index is not None and not may_branch and self._cut_behind(index, error):
             return cut
         if branches_on_floats and not self.is_cut:
             return None

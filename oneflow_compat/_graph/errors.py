@@ -149,6 +149,7 @@ class CaptureError(OneFlowError):
         super().__init__(f"{what}\n  {location_text(location)}\n  {instead}")
         self.location = location
         self.is_before_model = False  # whether build() had used no parameter when it was raised
+        self.stack: tuple[CodeLocation, ...] = ()  # the lines that ran at the cause, if it is noticed later
         note_error(self)
 
 

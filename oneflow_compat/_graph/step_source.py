@@ -103,12 +103,14 @@ class StepSource:
         return None
 
     def _line_in(self, error: CaptureError) -> int | None:
-        """Return the line of this function in the traceback of an error, or the one that the error names."""
+        """Return the line of this function that ran at the cause of an error, or that the error names."""
         traceback, own = self._traceback_in(error), self.function.__code__
-        if traceback is not None:
+        if traceback is not None and not error.stack:
             return traceback.tb_lineno
-        name, line, function = error.location or ("", 0, "")
-        return line if (name, function) == (own.co_filename, own.co_name) else None
+        for name, line, function in (*error.stack, error.location or ("", 0, "")):
+            if (name, function) == (own.co_filename, own.co_name):
+                return line
+        return None
 
     def index_of(self, error: CaptureError) -> int | None:
         """Return the index of the statement that raised an error."""
@@ -143,7 +145,8 @@ class StepSource:
         if "backward" in _attributes(first) or not any(isinstance(n, ast.Call) for n in _own(rest)):
             return False
         traceback, used = self._traceback_in(error), _names_in(rest)
-        variables = traceback.tb_frame.f_locals if traceback is not None else {}
+        is_there = traceback is not None and not error.stack  # not further on
+        variables = traceback.tb_frame.f_locals if is_there and traceback is not None else {}
         return not has_history([value for name, value in variables.items() if name in used])
 
     def location_of(self, index: int) -> CodeLocation:

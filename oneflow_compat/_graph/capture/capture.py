@@ -124,14 +124,18 @@ class Capture:
         except BaseException as error:
             if isinstance(error, CAPTURED_AGAIN):
                 self._undo_writes()
-            if isinstance(error, CaptureError):
-                used = (tensor for tensor, _, _ in self.recorder.lifted.values())
-                error.is_before_model = not any(tensor.requires_grad for tensor in used)
+            if isinstance(error, CaptureError) and not error.stack:
+                error.is_before_model = self._is_before_model()
             self.number_inputs.restore()
             if isinstance(error, Exception):
                 settle_failed(self.recorder)
             self._release()
             raise
+
+    def _is_before_model(self) -> bool:
+        """Whether build() has used no parameter."""
+        used = (tensor for tensor, _, _ in self.recorder.lifted.values())
+        return not any(isinstance(t, torch.nn.Parameter) or t.requires_grad for t in used)
 
     def _undo_writes(self) -> None:
         """Take back what step() of the optimizers and build() wrote, so that this call may run once more."""
@@ -183,6 +187,7 @@ class Capture:
             for key, value in definition.argument_numbers.constants(self.number_inputs.places):
                 self.reads.reads.add(sources.ITEM, places, key, value, f"the argument {key!r}", None)
         self.reads.takes_back = definition.steps_in_build
+        self.reads.reads.is_before_model = self._is_before_model
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (
             undone(self._leave),

@@ -462,7 +462,23 @@ def model_elsewhere_cleared():
     return StepProgram(step, rows, [model, Holder.model], [optimizer])
 
 
+def state_dict_kept():
+    model = mlp()
+    optimizer, kept = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), {}
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        kept["state"] = optimizer.state_dict()
+        return loss
+
+    return StepProgram(step, rows, [model], [optimizer], [kept])
+
+
 IN_PROGRAMS = [
+    state_dict_kept,
     model_elsewhere_cleared,
     schedule_before_zero_grad,
     epoch_of_schedule_before_its_step,
@@ -620,10 +636,14 @@ def state_dropped():
     return StepProgram(step, rows, [model], [optimizer])
 
 
-CUT = [epoch_of_schedule_after_its_step, metric_of_plateau, optimizer_made_in_step]
-IN_EAGER_MODE = [
+CUT = [
+    epoch_of_schedule_after_its_step,
+    metric_of_plateau,
+    optimizer_made_in_step,
     rate_set_in_step,
     rate_read_and_set,
+]
+IN_EAGER_MODE = [
     state_dropped,
     lbfgs,
     forward_only,

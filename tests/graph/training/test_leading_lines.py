@@ -228,11 +228,38 @@ def loops_too_often(w):
     return step
 
 
+def sets_the_rate_first(w):
+    w.kept["n"] = 0
+
+    def set_rate(rate):
+        for group in w.optimizer.param_groups:
+            group["lr"] = rate
+
+    def step(x, y):
+        w.optimizer.zero_grad()
+        set_rate(0.1 / (1 + w.kept["n"]))
+        loss = w.loss(x, y)
+        loss.backward()
+        w.optimizer.step()
+        w.kept["n"] += 1
+        return loss, w.optimizer.param_groups[0]["lr"]
+
+    return step
+
+
+def updates_a_group(w):
+    def step(x, y):
+        w.optimizer.param_groups[0].update(lr=0.1 * float(y[0] + 1), weight_decay=0.01)
+        w.update(w.loss(x, y))
+
+    return step
+
+
 LEADS = [
     mixes, flips_at_random, measures_time, prints_first, augments_with_numpy, takes_rows_by_numpy,
     begins_with_empty_containers, returns_at_random, has_two_leads_and_a_tail, changes_what_the_caller_sees,
     counts_in_a_nonlocal_variable, branches_behind_the_first_lines, raises_in_the_first_lines,
-    loops_until_an_error_is_small, loops_too_often,
+    loops_until_an_error_is_small, loops_too_often, sets_the_rate_first, updates_a_group,
 ]  # fmt: skip
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.fx import Node
 from torch.optim.lr_scheduler import LRScheduler
 
 from ...._active import capturing
 from ...errors import CaptureError
-from ...program.live_numbers import LiveNumbers, NumberNeeded, live_number
+from ...program.live_numbers import LiveNumber, LiveNumbers, NumberNeeded, live_number
 from ...program.locations import GroupOption
 from ..patches.patching import patched_attributes, undone
 
@@ -18,6 +21,26 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from ..recorder import Recorder
+
+
+class _Options(LiveNumbers):
+    """The options that are numbers of one capture, and what build() computes of them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder.sizes.record)
+        self.made = recorder.numbers
+
+    def number(self, value: int | float, node: Node) -> torch.SymFloat | torch.SymInt:
+        """Return the number that build() gets for an option."""
+        number = super().number(value, node)
+        self.made.append(weakref.ref(number.node))
+        return number
+
+    def computed(self, value: int | float, node: Node) -> LiveNumber:
+        """Return a number computed of options. An object outside that keeps it would not get a value."""
+        number = super().computed(value, node)
+        self.made.append(weakref.ref(number))
+        return number
 
 
 class OptionReads:
@@ -48,7 +71,7 @@ class OptionReads:
         self._ended: list[Optimizer] = []  # those whose schedule has made its step
         self._shown: set[int] = set()  # of those whose options are numbers of the program now
         self.nodes: dict[GroupOption, Any] = {}  # location of an option -> its placeholder
-        self.numbers = LiveNumbers(lambda function, nodes: recorder.sizes.record(function, nodes))
+        self.numbers = _Options(recorder)
         self._replaced: list[Any] = []  # (group, name, float, the number that build() sees)
 
     @contextlib.contextmanager

@@ -62,6 +62,7 @@ from ..messages import compared_with_argument, not_followed, read_after_step
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
+from .option_writes import OptionWrite, is_group, running_lines
 from .size_types import need_number_itself
 from .unfollowed import (
     ARGUMENT_ATTRIBUTE,
@@ -127,6 +128,8 @@ class Reads(CallReads):
         self.begun_steps: dict[Site, tuple[Counting, Any]] = {}
         # (id(container), key) that build() assigned otherwise; key ANY_KEY: perhaps each of them
         self.assigned: set[Any] = set()
+        self.option_writes: dict[int, OptionWrite] = {}  # id of a group of an optimizer -> its first write
+        self.is_before_model: Callable[[], bool] = lambda: False  # whether build() has used no parameter yet
         self.weak: dict[int, weakref.ref[Any]] = {}  # id(object) -> the weak reference that build() follows
         # set by the frames that are observed
         self.make_visible: Callable[[Any], None] = lambda code: None
@@ -572,6 +575,9 @@ class Reads(CallReads):
 
     def before_write(self, container: Any, site: Any) -> None:
         """Remember the contents of a container before build() changes it."""
+        if is_group(container) and id(container) not in self.option_writes:
+            write = OptionWrite(site.code_location, running_lines(), self.is_before_model())
+            self.option_writes[id(container)] = write
         if id(container) in self.snapshots or type(container) in FREE:
             return
         self.objects[id(container)] = container
