@@ -294,6 +294,28 @@ PROGRAMS = {
         "len(b)",
     ),
     "every_third": ("n = [0]", "n[0] += 1\nreturn x if n[0] % 3 == 0 else x * 2", "n"),
+    # -- a method that changes a container, and that other code calls
+    "method_for_exit_stack": (
+        "q = []",
+        "with contextlib.ExitStack() as s:\n    s.callback(q.append, 'end')\n    y = x * 2\nreturn y",
+        "q",
+    ),
+    "method_for_map": ("q = []", "list(map(q.append, ['a', 'b']))\nreturn x * 2", "q"),
+    "method_for_filter": ("q = {1}", "k = len(q)\nlist(filter(q.add, [k, k + 1]))\nreturn x * 2", "q"),
+    "method_as_key": ("q = []", "sorted([3, 1], key=lambda v: q.append(v) or v)\nreturn x * 2", "q"),
+    "method_as_sort_key": ("q = []", "min([3], key=q.append)\nreturn x * 2", "q"),
+    "method_of_deque": (
+        "q = collections.deque(maxlen=3)",
+        "list(map(q.appendleft, range(2)))\nreturn x * len(q)",
+        "q",
+    ),
+    "method_in_partial": ("q = []", "f = functools.partial(q.append, 1)\nf()\nreturn x * 2", "q"),
+    "method_kept_only": ("q = []\nm = []", "m[:] = [q.append]\nreturn x * 2", "q"),
+    "method_for_finalizer": (
+        "q = []",
+        "b = Box()\nweakref.finalize(b, q.append, 1)\ndel b\nreturn x * 2",
+        "q",
+    ),
     "moving_average": (
         "o = Box(v=0.0)",
         "o.v = 0.9 * o.v + 0.1 * x.mean().item()\nreturn x * o.v",

@@ -150,6 +150,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         self.sample(owner, function.__name__, site)
         self.question(function, owner, function.__name__, site)
         if not self.called_function(function, site):
+            self.handed_methods(arguments, site)
             self.foreign_call(function, owner, arguments, site)
 
     def identity_of_tensor(self, tensor: torch.Tensor, site: Any) -> None:
@@ -178,6 +179,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.argument_elements(arguments, site)
         elif not is_python_class(cls):
             self.argument_contents(arguments, site)
+        if cls is not functools.partial and not _is_observed(inspect.getattr_static(cls, "__init__")):
+            self.handed_methods(arguments, site)  # calls of a partial are observed
 
     def object_call(self, instance: Any, arguments: Sequence[Any], site: Any) -> Any:
         if is_a(instance, torch.nn.Module):
@@ -210,6 +213,14 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if site.is_user and is_a(target, torch.Tensor) and not is_a(target, torch.nn.Parameter):
             if not is_fake(target):
                 self.warn(site, WEAK_TENSOR)
+
+    def handed_methods(self, arguments: Sequence[object], site: Site) -> None:
+        """Note the containers that code which is not observed may change: `stack.callback(log.append, "end")`."""
+        for argument in arguments:
+            if type(argument) in _C_FUNCTIONS:
+                method = cast(types.BuiltinFunctionType, argument)
+                if method.__name__ in _MUTATORS and not is_a(method.__self__, types.ModuleType):
+                    self.store_contents(method.__self__, site)
 
     def argument_contents(self, arguments: Sequence[Any], site: Any) -> None:
         for argument in arguments:
@@ -271,6 +282,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         self.question(function, owner, name, site)
         if site.is_user and is_a(owner, type):  # C looks up what it needs: autograd.Function.apply
             self.entries_of_classes((owner,), site)
+        self.handed_methods(arguments, site)
         if not self.special_method(owner, name, arguments, site):
             if type(owner) not in FREE and not is_a(owner, (type, torch.Tensor)):
                 self.method_of(owner, name, arguments, site)
@@ -333,6 +345,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.store_contents(arguments[0], site)
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)
+        self.handed_methods(arguments, site)
         if function in (exec, eval):  # the names of the code are guarded, but those of separate locals
             return self.argument_contents(arguments[2:], site)
         if function in _OF_ELEMENTS:
