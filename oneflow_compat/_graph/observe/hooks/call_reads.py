@@ -215,7 +215,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
                 self.warn(site, WEAK_TENSOR)
 
     def handed_methods(self, arguments: Sequence[object], site: Site) -> None:
-        """Note the containers that code which is not observed may change: `stack.callback(log.append, "end")`."""
+        """Note containers that code which is not observed may change: `stack.callback(log.append, "end")`."""
         for argument in arguments:
             if type(argument) in _C_FUNCTIONS:
                 method = cast(types.BuiltinFunctionType, argument)
