@@ -309,6 +309,10 @@ PROGRAMS = {
         "list(map(q.appendleft, range(2)))\nreturn x * len(q)",
         "q",
     ),
+    "setattr_for_map": ("o = Box()", "list(map(setattr, [o], ['n'], [o.n + 1]))\nreturn x * 2", "o.n"),
+    "function_for_items": ("d = {'n': 0}", "operator.setitem(d, 'n', d['n'] + 1)\nreturn x * 2", "d"),
+    "method_in_place": ("d = {'n': 0}", "d.__ior__({'n': d['n'] + 1})\nreturn x * 2", "d"),
+    "function_in_place": ("d = {'n': 0}", "operator.ior(d, {'n': d['n'] + 1})\nreturn x * 2", "d"),
     "method_in_partial": ("q = []", "f = functools.partial(q.append, 1)\nf()\nreturn x * 2", "q"),
     "method_kept_only": ("q = []\nm = []", "m[:] = [q.append]\nreturn x * 2", "q"),
     "method_for_finalizer": (

@@ -38,6 +38,7 @@ from .unfollowed import (
     MEMORY,
     OUTPUT,
     WEAK_TENSOR,
+    WRITER,
     is_shown_by_logging,
     reads_generator,
     samples_globally,
@@ -53,9 +54,13 @@ _MUTATORS = frozenset(
     """
     append extend insert remove clear sort reverse add discard update appendleft extendleft popleft rotate
     setdefault pop popitem __setitem__ __delitem__ __init__ intersection_update difference_update fill
-    symmetric_difference_update move_to_end __setstate__
+    symmetric_difference_update move_to_end __setstate__ __ior__ __iadd__ __isub__ __iand__ __ixor__ __imul__
     """.split()
 )
+_WRITERS = frozenset([setattr, delattr, operator.setitem, operator.delitem])
+_IN_PLACE = {operator.setitem, operator.delitem} | {
+    vars(operator)[f"i{name}"] for name in "add and concat mul or sub xor".split()
+}
 # They hand elements on, and look at none of them.
 _OF_ELEMENTS = frozenset([enumerate, iter, len, list, reversed, tuple, zip])
 _HANDING_ON = frozenset(["copy", "items", "keys", "values", "__iter__", "__len__"])  # the same of containers
@@ -74,9 +79,12 @@ _COUNT_ELEMENTS = vars(collections)["_count_elements"]
 _ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
 
 
-def _changes_first_argument(function: Any) -> bool:
-    """Whether a C function is one of heapq and bisect, or counts elements for a Counter."""
-    return getattr(function, "__module__", None) in ("_heapq", "_bisect") or function is _COUNT_ELEMENTS
+def _changes_first_argument(function: Any, arguments: Sequence[object]) -> bool:
+    """Whether a C function changes a container: one of heapq and bisect, that of Counter, or of operator."""
+    if not arguments or is_a(arguments[0], torch.Tensor):
+        return False
+    is_of_sequences = getattr(function, "__module__", None) in ("_heapq", "_bisect")
+    return is_of_sequences or function is _COUNT_ELEMENTS or function in _IN_PLACE
 
 
 class CallReads(ClassReads, AnswerReads, TensorReads):
@@ -218,6 +226,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         """Note containers that code which is not observed may change: `stack.callback(log.append, "end")`."""
         for argument in arguments:
             if type(argument) in _C_FUNCTIONS:
+                if argument in _WRITERS:
+                    self.warn(site, WRITER)
                 method = cast(types.BuiltinFunctionType, argument)
                 if method.__name__ in _MUTATORS and not is_a(method.__self__, types.ModuleType):
                     self.store_contents(method.__self__, site)
@@ -341,7 +351,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
             return self.store_attribute(arguments[0], arguments[1], site)
-        if _changes_first_argument(function) and arguments:
+        if _changes_first_argument(function, arguments):
             self.store_contents(arguments[0], site)
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)

@@ -30,6 +30,7 @@ WEAK_TENSOR = "a weak reference to a tensor, which the program keeps alive"
 ARGUMENT_ATTRIBUTE = "an attribute that build() sets on an argument"
 LAZY = "a tensor without a shape: its module is a lazy one (nn.Lazy...) that never ran"
 OUTPUT = "a text that each call shows"
+WRITER = "what a function writes that other code calls"
 THREAD = "code that runs in another thread or process"
 
 # module of a function written in C -> what its functions read, and which of them
