@@ -449,7 +449,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "torch._C",
-        "TensorBase _nn",
+        "_nn",
         "calling operators in a program without torch.ops",
         "tests/graph/passes/test_direct_calls.py",
         SPEED,

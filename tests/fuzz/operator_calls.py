@@ -367,7 +367,7 @@ def _new_blocks(rng):
         -1,
         -1,
     ]
-    return [spec(*shape, dtype=dtype) for _ in range(2)], 2, code, [0.5, rng.uniform(-2, 2)]
+    return [[spec(*shape, dtype=dtype) for _ in range(2)], 2, code, [0.5, rng.uniform(-2, 2)]]
 
 
 def _blocks(rng):

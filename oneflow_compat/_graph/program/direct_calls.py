@@ -17,13 +17,14 @@ import torch
 if TYPE_CHECKING:
     from torch.fx import Node
 
+_TENSOR = torch.Tensor.__base__  # without the methods that this package adds
 # Overloads of aten. Each has a call in tests/graph/passes/test_direct_calls.py. Functions without a tensor
 # argument are not listed: torch.device() as a context manager changes their results.
 _METHODS = """
     view.default t.default transpose.int permute.default expand.default unsqueeze.default squeeze.default
     squeeze.dim squeeze.dims select.int split.Tensor split_with_sizes.default unbind.int as_strided.default
     detach.default add_.Tensor sub_.Tensor mul_.Tensor div_.Tensor copy_.default fill_.Scalar fill_.Tensor
-    zero_.default relu_.default index_put_.default masked_fill_.Scalar
+    zero_.default relu_.default masked_fill_.Scalar
 """
 _FUNCTIONS = """
     mm.default addmm.default bmm.default baddbmm.default add.Tensor sub.Tensor mul.Tensor div.Tensor
@@ -50,14 +51,20 @@ _BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 # name of an overload -> what has the function
 OWNERS: dict[str, Any] = {
-    **dict.fromkeys(_METHODS.split(), torch._C.TensorBase),
+    **dict.fromkeys(_METHODS.split(), _TENSOR),
     **dict.fromkeys(_FUNCTIONS.split(), torch),
     **dict.fromkeys(_NN_FUNCTIONS.split(), torch._C._nn),
 }
 
 
 def direct_call(node: Node) -> Callable[..., Any] | None:
-    """Return the function of torch's Python API that calls the overload of a node, or None."""
+    """Return the function of torch's Python API that calls the overload of a node, or None.
+
+    A TorchFunctionMode around the call, whose effects are in the program, would see calls of the Python API.
+    The program serves calls under such modes only, because its guards compare them.
+    """
+    if torch._C._len_torch_function_stack():
+        return None
     target = node.target
     call = _function(target) if isinstance(target, torch._ops.OpOverload) else None
     if call is None or not node.kwargs:

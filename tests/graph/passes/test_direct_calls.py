@@ -46,7 +46,6 @@ CALLS = {  # overload: its arguments by position
     "fill_.Tensor": (x, torch.tensor(0.3)),
     "zero_.default": (x,),
     "relu_.default": (x,),
-    "index_put_.default": (x, [index[:, 0]], y, True),
     "masked_fill_.Scalar": (x, mask, 2.0),
     "mm.default": (x, square),
     "addmm.default": (row, x, square),
