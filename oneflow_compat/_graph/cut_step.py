@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Any
 from .errors import GraphTypeError, RaisedInBuild, TooManyBranches, first_line
 from .explanations import of_lead, of_tail
 from .program.pytree import positional_names
-from .step_source import KEPT, RETURNED, Head, StepSource, ending_of, has_history
+from .step_source import Head, StepSource, ending_of, has_history
+from .step_syntax import KEPT, RETURNED
 
 if TYPE_CHECKING:
     from .errors import CaptureError

@@ -13,23 +13,42 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .step_syntax import (
+    KEPT,
+    MARK,
+    arguments_of,
+    assigned_constants,
+    attributes,
+    certainly_assigned,
+    declarations_in,
+    deleted,
+    imports_in,
+    is_docstring,
+    is_shared,
+    kept_variables,
+    names_in,
+    names_of_imports,
+    once,
+    own_nodes,
+    own_nodes_of,
+    parsed,
+    with_first,
+    with_marked_returns,
+)
+
 if TYPE_CHECKING:
     from .errors import CaptureError, CodeLocation
 
-KEPT = "_oneflow_kept"  # a parameter of parts in Python: {variable: its value}
-RETURNED = "that returned"  # the mark of a result of the step itself, with which a part ends early
 _PREFIX = "_oneflow_"  # of parameters of a head beside those of the step
-_MARK = "\0part of a step "
 _OF_FRAMES = {"locals", "vars", "dir", "eval", "exec", "super", "__class__"}  # they read variables by name
 _UPDATES = {"backward", "step", "unscale_"}
 _COROUTINES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
 _Function = ast.FunctionDef
 _Statements = Sequence[ast.stmt]
 
@@ -41,7 +60,7 @@ def ending_of(result: object) -> tuple[str, Any] | None:
     """
     if not isinstance(result, tuple) or len(result) != 2 or type(result[0]) is not str:
         return None
-    return (result[0][len(_MARK) :], result[1]) if result[0].startswith(_MARK) else None
+    return (result[0][len(MARK) :], result[1]) if result[0].startswith(MARK) else None
 
 
 def has_history(values: Iterable[Any]) -> bool:
@@ -86,7 +105,7 @@ class StepSource:
         if type(function) is not types.FunctionType or function.__code__.co_flags & _COROUTINES:
             return None
         source = _definition(function.__code__, function.__globals__)
-        if source is None or _names_in([source[0]]) & _OF_FRAMES:
+        if source is None or names_in([source[0]]) & _OF_FRAMES:
             return None
         definition, imported = source
         body = cls(function, definition, imported)
@@ -123,18 +142,18 @@ class StepSource:
     def use_of(self, parameter: str, start: int) -> int | None:
         """Return the index of the first statement from `start` on that names the parameter of a head."""
         for index, statement in enumerate(self.definition.body[start:], start):
-            if {parameter, parameter.removeprefix(_PREFIX)} & _names_in([statement]):
+            if {parameter, parameter.removeprefix(_PREFIX)} & names_in([statement]):
                 return index
         return None
 
     def updates_from(self, index: int) -> bool:
         """Whether the statements from this one on call backward() or step() themselves."""
-        return not _UPDATES.isdisjoint(_attributes(self.definition.body[index:]))
+        return not _UPDATES.isdisjoint(attributes(self.definition.body[index:]))
 
     def is_before_backward(self, index: int) -> bool:
         """Whether backward() is called from this statement on, and not before."""
         body = self.definition.body
-        return "backward" in _attributes(body[index:]) and "backward" not in _attributes(body[:index])
+        return "backward" in attributes(body[index:]) and "backward" not in attributes(body[:index])
 
     def may_lead(self, end: int, error: CaptureError) -> bool:
         """Whether the statements before `end` can run before the program, as far as a failed capture tells.
@@ -142,9 +161,9 @@ class StepSource:
         The others compute something, and take no tensor with a history, which a program would not continue.
         """
         first, rest = self.definition.body[:end], self.definition.body[end:]
-        if "backward" in _attributes(first) or not any(isinstance(n, ast.Call) for n in _own(rest)):
+        if "backward" in attributes(first) or not any(isinstance(n, ast.Call) for n in own_nodes_of(rest)):
             return False
-        traceback, used = self._traceback_in(error), _names_in(rest)
+        traceback, used = self._traceback_in(error), names_in(rest)
         is_there = traceback is not None and not error.stack  # not further on
         variables = traceback.tb_frame.f_locals if is_there and traceback is not None else {}
         return not has_history([value for name, value in variables.items() if name in used])
@@ -161,27 +180,27 @@ class StepSource:
         body = self.definition.body
         first, rest = body[:end], body[end:]
         own, bound, of_rest = (
-            _own(body[start:end]),
+            own_nodes_of(body[start:end]),
             self._bound(first),
-            self._bound([*_declared(first), *rest]),
+            self._bound([*declarations_in(first), *rest]),
         )
         moved = self._moved(end)
-        if bound is None or of_rest is None or _is_shared(own, of_rest):
+        if bound is None or of_rest is None or is_shared(own, of_rest):
             return None
-        again = _imported(_imports(first)) | {*moved}
-        taken = self._bound_or_keywords(body[:start]) & _names_in(body[start:])
-        used = (bound | self._keywords(first)) & _names_in(rest)
-        late = [s for s in _once(self._moved(start)) if s not in moved.values()]
+        again = names_of_imports(imports_in(first)) | {*moved}
+        taken = self._bound_or_keywords(body[:start]) & names_in(body[start:])
+        used = (bound | self._keywords(first)) & names_in(rest)
+        late = [s for s in once(self._moved(start)) if s not in moved.values()]
         statements = [s for s in body[start:end] if s not in moved.values()]
         before = body[:start]
         return self._in_python(
             [
-                *_declared(before),
-                *_imports(before),
-                *_statements(map(self._taking, sorted(taken - again - {*self._moved(start)})), body[start]),
+                *declarations_in(before),
+                *imports_in(before),
+                *parsed(map(self._taking, sorted(taken - again - {*self._moved(start)})), body[start]),
                 *late,
-                *map(_with_marked_returns, statements),
-                *_kept_variables(sorted(used - again), self._certain(end), "", body[end - 1]),
+                *map(with_marked_returns, statements),
+                *kept_variables(sorted(used - again), self._certain(end), "", body[end - 1]),
             ]
         )
 
@@ -193,27 +212,35 @@ class StepSource:
         """
         body = self.definition.body
         before, own = body[:start], body[start:end]
-        taken = sorted(self._bound_or_keywords(before) & _names_in(own) - self._repeated(start))
+        taken = sorted(self._bound_or_keywords(before) & names_in(own) - self._repeated(start))
         parameters = tuple(map(self._argument, taken))
-        arguments = _with_first(self.definition.args, parameters, is_method)
+        arguments = with_first(self.definition.args, parameters, is_method)
         moved = self._moved(start)
-        bound = self._bound([*_once(moved), *own])
-        is_empty = all(isinstance(s, (ast.Global, ast.Nonlocal)) or _is_docstring(s) for s in own)
+        bound = self._bound([*once(moved), *own])
+        is_empty = all(isinstance(s, (ast.Global, ast.Nonlocal)) or is_docstring(s) for s in own)
         if is_empty or arguments is None or bound is None:
             return None
         statements = list(own)
         if end is not None:
-            used, of_tail = self._used_from(end), self._bound([*_declared(body[:end]), *body[end:]])
-            if used is None or of_tail is None or _is_shared(_own(body[:end]), of_tail):
+            used, of_tail = (
+                self._used_from(end),
+                self._bound([*declarations_in(body[:end]), *body[end:]]),
+            )
+            if used is None or of_tail is None or is_shared(own_nodes_of(body[:end]), of_tail):
                 return None
             here = used & (bound | self._keywords(own)) if start else used
-            kept = _kept_variables(sorted(here), self._certain(end), mark, own[-1])
-            statements = [*map(_with_marked_returns, own), *kept]
+            kept = kept_variables(sorted(here), self._certain(end), mark, own[-1])
+            statements = [*map(with_marked_returns, own), *kept]
         renaming = [f"{name} = {self._argument(name)}" for name in taken if name in self._parameters()]
-        first = [*_declared(before), *_imports(before), *_statements(renaming, own[0]), *_once(moved)]
+        first = [
+            *declarations_in(before),
+            *imports_in(before),
+            *parsed(renaming, own[0]),
+            *once(moved),
+        ]
         statements += self._local([*first, *statements])
         function = self.compiled(self._function(arguments, [*first, *statements]))
-        unused = self._parameters() - (_names_in([*first, *own]) - set(taken))
+        unused = self._parameters() - (names_in([*first, *own]) - set(taken))
         return Head(function, tuple(taken), parameters, frozenset(unused), frozenset(bound))
 
     def tail(self, end: int) -> types.FunctionType | None:
@@ -221,8 +248,8 @@ class StepSource:
         used, first, last = self._used_from(end), self.definition.body[:end], self.definition.body[end:]
         if used is None:
             return None
-        taking = _statements(map(self._taking, sorted(used)), last[0])
-        return self._in_python([*_declared(first), *_imports(first), *taking, *last])
+        taking = parsed(map(self._taking, sorted(used)), last[0])
+        return self._in_python([*declarations_in(first), *imports_in(first), *taking, *last])
 
     def rest(self, start: int) -> types.FunctionType | None:
         """Return the function of all statements behind a lead, for calls without a program."""
@@ -230,8 +257,8 @@ class StepSource:
         if used is None:
             return None
         moved = self._moved(start)
-        taking = _statements(map(self._taking, sorted(used - {*moved})), last[0])
-        return self._in_python([*_declared(first), *_imports(first), *taking, *_once(moved), *last])
+        taking = parsed(map(self._taking, sorted(used - {*moved})), last[0])
+        return self._in_python([*declarations_in(first), *imports_in(first), *taking, *once(moved), *last])
 
     def _used_from(self, end: int) -> set[str] | None:
         """Return the variables that the statements from `end` on take, or None if they cannot stand alone.
@@ -239,16 +266,16 @@ class StepSource:
         They repeat imports, because a module is no result of a program, and get what the caller gave.
         """
         first, last = self.definition.body[:end], self.definition.body[end:]
-        bound, imports = self._bound(first), _imports(first)
+        bound, imports = self._bound(first), imports_in(first)
         bound_otherwise = self._bound([s for s in first if s not in imports])
-        if bound is None or bound_otherwise is None or self._bound([*_declared(first), *last]) is None:
+        if bound is None or bound_otherwise is None or self._bound([*declarations_in(first), *last]) is None:
             return None
         of_caller = self._parameters() - bound - self._keywords(first)
-        return (self.locals & _names_in(last)) - of_caller - (_imported(imports) - bound_otherwise)
+        return (self.locals & names_in(last)) - of_caller - (names_of_imports(imports) - bound_otherwise)
 
     def _repeated(self, start: int) -> set[str]:
         """Return the variables that a head binds itself, although statements before it do."""
-        return _imported(_imports(self.definition.body[:start])) | {*self._moved(start)}
+        return names_of_imports(imports_in(self.definition.body[:start])) | {*self._moved(start)}
 
     def _moved(self, start: int) -> dict[str, ast.stmt]:
         """Return the statements before `start` that give a constant or an empty container to a variable that
@@ -257,9 +284,9 @@ class StepSource:
         first, free = self.definition.body[:start], self.locals - self._parameters()
         found: dict[str, ast.stmt] = {}
         for statement in first:
-            names = _assigned_constants(statement)
+            names = assigned_constants(statement)
             others = [other for other in first if other is not statement]
-            if names and names <= free - _names_in(others):
+            if names and names <= free - names_in(others):
                 found.update(dict.fromkeys(names, statement))
         return found
 
@@ -270,7 +297,7 @@ class StepSource:
     def _keywords(self, statements: _Statements) -> set[str]:
         """Return the parameter that is a dict of each call, if statements name it: they may change it."""
         kwarg = self.definition.args.kwarg
-        return {kwarg.arg} & _names_in(statements) if kwarg is not None else set()
+        return {kwarg.arg} & names_in(statements) if kwarg is not None else set()
 
     def _bound_or_keywords(self, statements: _Statements) -> set[str]:
         return (self._bound(statements) or set()) | self._keywords(statements)
@@ -279,7 +306,7 @@ class StepSource:
         """Return the variables that are bound before `end`, whatever happens."""
         first = self.definition.body[:end]
         of_caller = self._parameters() - self._bound_or_keywords(first)
-        return (of_caller | set().union(*map(_certainly_assigned, first))) - _deleted(_own(first))
+        return (of_caller | set().union(*map(certainly_assigned, first))) - deleted(own_nodes_of(first))
 
     def _in_python(self, statements: list[ast.stmt]) -> types.FunctionType:
         """Return a function of the caller's arguments and of variables by name."""
@@ -290,8 +317,8 @@ class StepSource:
 
     def _local(self, statements: _Statements) -> list[ast.stmt]:
         """Return a statement that runs nothing, and makes the variables of the step local ones of a part."""
-        names = sorted((self.locals & _names_in(statements)) - self._parameters())
-        return _statements([f"if False: {' = '.join(names)} = None"], statements[-1]) if names else []
+        names = sorted((self.locals & names_in(statements)) - self._parameters())
+        return parsed([f"if False: {' = '.join(names)} = None"], statements[-1]) if names else []
 
     def _taking(self, name: str) -> str:
         """Return the line with which a part takes a variable, if earlier statements have bound it."""
@@ -303,7 +330,7 @@ class StepSource:
         if not statements:
             return set()
         try:
-            code = self.compiled(self._function(_arguments([]), list(statements))).__code__
+            code = self.compiled(self._function(arguments_of([]), list(statements))).__code__
         except SyntaxError:  # a function in them has a nonlocal variable that other statements bind
             return None
         return {*code.co_varnames, *code.co_cellvars}
@@ -326,7 +353,7 @@ class StepSource:
         code = function.__code__
         factory = ast.parse("def f(): pass").body[0]
         assert isinstance(factory, ast.FunctionDef)
-        factory.args, factory.body = _arguments(code.co_freevars), [definition]
+        factory.args, factory.body = arguments_of(code.co_freevars), [definition]
         imports: list[ast.stmt] = [ast.Import([ast.alias(name)]) for name in self._imported]
         module = ast.fix_missing_locations(ast.Module([*imports, factory], []))
         flags = code.co_flags & __future__.annotations.compiler_flag
@@ -348,8 +375,10 @@ def _definition(code: types.CodeType, module: dict[str, Any]) -> tuple[_Function
         tree = ast.parse("".join(linecache.getlines(code.co_filename, module)))
     except SyntaxError:
         return None
-    own = [node for statement in tree.body for node in _own_nodes(statement)]
-    imported = _imported(node for node in own if isinstance(node, (ast.Import, ast.ImportFrom))) - {"*"}
+    own = [node for statement in tree.body for node in own_nodes(statement)]
+    imported = names_of_imports(node for node in own if isinstance(node, (ast.Import, ast.ImportFrom))) - {
+        "*"
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
@@ -357,12 +386,6 @@ def _definition(code: types.CodeType, module: dict[str, Any]) -> tuple[_Function
                 node.decorator_list = []
                 return node, sorted(imported)
     return None
-
-
-def _imported(imports: Iterable[ast.Import | ast.ImportFrom]) -> set[str]:
-    """Return the names that imports bind."""
-    aliases = (alias for node in imports for alias in node.names)
-    return {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
 
 
 def _is_same_code(a: types.CodeType, b: types.CodeType) -> bool:
@@ -380,150 +403,3 @@ def _code_in(code: types.CodeType) -> types.CodeType:
     """Return the code of the only function that is defined in a code."""
     (inner,) = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
     return inner
-
-
-def _arguments(names: Iterable[str]) -> ast.arguments:
-    arguments = [ast.arg(name) for name in names]
-    return ast.arguments([], arguments, None, [], [], None, [])
-
-
-def _statements(lines: Iterable[str], model: ast.stmt) -> list[ast.stmt]:
-    """Return statements with the line of another one."""
-    statements = ast.parse("\n".join(lines)).body
-    for node in (node for statement in statements for node in ast.walk(statement)):
-        ast.copy_location(node, model)
-    return statements
-
-
-def _kept_variables(used: Iterable[str], certain: set[str], mark: str, model: ast.stmt) -> list[ast.stmt]:
-    """Return the end of a part: the variables that later statements use, if they are bound."""
-    bound = ", ".join(f"{name!r}: {name}" for name in used if name in certain)
-    perhaps = [
-        f"try: {KEPT}[{name!r}] = {name}\nexcept NameError: pass" for name in used if name not in certain
-    ]
-    function = "\n".join([f"{KEPT} = {{{bound}}}", *perhaps, f"return {_MARK + mark!r}, {KEPT}"])
-    (end,) = _statements(["def f():", *(f"  {line}" for line in function.split("\n"))], model)
-    assert isinstance(end, ast.FunctionDef)
-    return end.body
-
-
-def _with_first(arguments: ast.arguments, names: Sequence[str], is_method: bool) -> ast.arguments | None:
-    """Return parameters with others in front of them, behind `self`; None if `self` has no parameter."""
-    changed = copy.deepcopy(arguments)
-    if not names:
-        return changed
-    selves: list[ast.arg] = []
-    if is_method:
-        positional = changed.posonlyargs or changed.args
-        if not positional:
-            return None
-        selves = [positional.pop(0)]
-    changed.posonlyargs = [*selves, *map(ast.arg, names), *changed.posonlyargs]
-    return changed
-
-
-def _with_marked_returns(statement: ast.stmt) -> ast.stmt:
-    marked = _MarkReturns().visit(copy.deepcopy(statement))
-    assert isinstance(marked, ast.stmt)
-    return marked
-
-
-class _MarkReturns(ast.NodeTransformer):
-    """Let a part say that its result is that of the step: no other part runs after a return in it."""
-
-    def visit(self, node: ast.AST) -> Any:
-        return node if isinstance(node, _SCOPES) else super().visit(node)
-
-    def visit_Return(self, node: ast.Return) -> ast.Return:
-        value = node.value or ast.copy_location(ast.Constant(None), node)
-        flag = ast.copy_location(ast.Constant(_MARK + RETURNED), node)
-        marked = ast.copy_location(ast.Tuple([flag, value], ast.Load()), node)
-        return ast.copy_location(ast.Return(marked), node)
-
-
-def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yield a statement and the nodes in it, without the bodies of functions and classes."""
-    pending = [statement]
-    while pending:
-        node = pending.pop()
-        yield node
-        if not isinstance(node, _SCOPES):
-            pending += ast.iter_child_nodes(node)
-
-
-def _own(statements: _Statements) -> list[ast.AST]:
-    return [node for statement in statements for node in _own_nodes(statement)]
-
-
-def _once(moved: dict[str, ast.stmt]) -> list[ast.stmt]:
-    """Return the statements, each once."""
-    return list(dict.fromkeys(moved.values()))
-
-
-def _declared(statements: _Statements) -> list[ast.stmt]:
-    """Return the declarations of global and nonlocal variables."""
-    return [node for node in _own(statements) if isinstance(node, (ast.Global, ast.Nonlocal))]
-
-
-def _imports(statements: _Statements) -> list[ast.Import | ast.ImportFrom]:
-    return [s for s in statements if isinstance(s, (ast.Import, ast.ImportFrom))]
-
-
-def _is_shared(nodes: list[ast.AST], names: set[str]) -> bool:
-    """Whether functions among the nodes refer to one of these variables, or set a variable around them."""
-    inner = [node for scope in nodes if isinstance(scope, _SCOPES) for node in ast.walk(scope)]
-    return any(
-        isinstance(node, ast.Nonlocal) or isinstance(node, ast.Name) and node.id in names for node in inner
-    )
-
-
-def _attributes(statements: _Statements) -> set[str]:
-    nodes = (node for statement in statements for node in ast.walk(statement))
-    return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-
-
-def _names_in(statements: _Statements) -> set[str]:
-    nodes = (node for statement in statements for node in ast.walk(statement))
-    return {node.id for node in nodes if isinstance(node, ast.Name)}
-
-
-def _assigned_constants(statement: ast.stmt) -> set[str]:
-    """Return the variables that a statement gives constants, or empty lists and dicts, and nothing else."""
-    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
-        return set()
-    target, value = statement.targets[0], statement.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        targets, values = target.elts, value.elts
-    else:
-        targets, values = [target], [value]
-    names = {node.id for node in targets if isinstance(node, ast.Name)}
-    return names if len(names) == len(targets) and all(map(_is_constant, values)) else set()
-
-
-def _is_constant(value: ast.expr) -> bool:
-    is_empty = (
-        isinstance(value, ast.List) and not value.elts or isinstance(value, ast.Dict) and not value.keys
-    )
-    return isinstance(value, ast.Constant) or is_empty
-
-
-def _certainly_assigned(statement: ast.stmt) -> set[str]:
-    """Return the variables that a statement of a function's body binds, whatever happens."""
-    if isinstance(statement, ast.Assign):
-        targets = statement.targets
-    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)) and statement.value is not None:
-        targets = [statement.target]
-    else:
-        targets = []
-    names = (node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
-    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
-
-
-def _deleted(nodes: list[ast.AST]) -> set[str]:
-    """Return the variables that `del`, or the end of an `except`, unbinds."""
-    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
-    return names | {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -9,7 +9,8 @@ import random
 
 import pytest
 
-from oneflow._graph.step_source import KEPT, RETURNED, StepSource, ending_of
+from oneflow._graph.step_source import StepSource, ending_of
+from oneflow._graph.step_syntax import KEPT, RETURNED
 
 NAMES = "a b c x y k".split()
 SIGNATURES = ["x, y=2, *rest, k=3, **kw", "x, y, /, *rest, k, **kw"]
