@@ -43,6 +43,16 @@ class Function(nn.Module):
         self.forward = function
 
 
+class NormOfTransposed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.norm = nn.Parameter(torch.randn(2, 16, 2)), nn.GroupNorm(1, 16)
+
+    def forward(self, x):
+        normed = self.norm(self.weight.transpose(0, 2).expm1())
+        return normed.norm() + normed.sum() + x
+
+
 CASES = {
     "whole vectors": (lambda: Function(lambda x: x.exp() + 1), (4, 32)),
     "a rest": (lambda: Function(lambda x: x.exp() + 1), (3, 37)),
@@ -109,6 +119,8 @@ CASES = {
         ),
         (33, 48),
     ),
+    # tiles of 16 by 16: the inner loop has no rest, and the outer one has two rows
+    "sums of tiles": (NormOfTransposed, (1,)),
     "attention": (lambda: nn.TransformerEncoderLayer(32, 2, 48, 0.0, batch_first=True), (2, 7, 32)),
 }
 SHORTCUTS = (

@@ -94,7 +94,8 @@ def _empty_tails() -> Iterator[None]:
     """Generate no code for the rest of a loop that has no rest.
 
     Inductor generates each kernel for whole vectors and for the rest of the loop, and leaves the rest out
-    when it writes the kernel, if the size is a multiple of the vector length.
+    when it writes the kernel, if the size is a multiple of the vector length. Of two tiled loops, the last
+    kernel (rest of the outer loop, rest of the inner loop) also stores the sums of the outer rest.
     """
     from torch._inductor.scheduler import SchedulerNode
     from torch._inductor.virtualized import V
@@ -102,8 +103,9 @@ def _empty_tails() -> Iterator[None]:
     codegen = SchedulerNode.codegen
 
     def codegen_unless_empty(self: SchedulerNode, index_vars: Any) -> None:
-        tails = (getattr(V.kernel, name, None) for name in _TAILS)
-        if not any(size is not None and size == 0 for size in tails):
+        size, inner, outer = (getattr(V.kernel, name, None) for name in _TAILS)
+        stores_sums = outer is not None and outer != 0
+        if not any(tail is not None and tail == 0 for tail in (size, outer, None if stores_sums else inner)):
             codegen(self, index_vars)
 
     SchedulerNode.codegen = codegen_unless_empty  # type: ignore[method-assign]
