@@ -126,12 +126,9 @@ CASES = {
 SHORTCUTS = (
     "_one_table_of_vector_operations",
     "_graphs_without_code",
-    "_empty_tails",
-    "_kernels_of_failed_fusions",
     "_one_view_for_dimensions",
     "plain_trees",
     "updates_of_changed_nodes",
-    "equal_kernels",
 )
 
 
@@ -206,34 +203,12 @@ def test_a_shortcut_that_does_not_fit_this_torch_is_left_out(shortcut, generate,
     assert code == expected
 
 
-def test_a_loop_without_a_rest_is_generated_once_less(generate, monkeypatch):
-    _, runs = generate("whole vectors")
-    monkeypatch.setattr(shortcuts, "_empty_tails", contextlib.nullcontext)
-    assert runs["__call__"] < generate("whole vectors")[1]["__call__"]
-
-
-def test_kernels_of_a_fusion_that_fails_are_kept(generate, monkeypatch):
-    _, runs = generate("batch norm")
-    monkeypatch.setattr(shortcuts, "_kernels_of_failed_fusions", contextlib.nullcontext)
-    assert runs["codegen_functions"] < generate("batch norm")[1]["codegen_functions"]
-
-
-def test_kernels_of_equal_layers_are_generated_once(generate, monkeypatch):
-    _, runs = generate("equal layers")
-    monkeypatch.setattr(shortcuts, "equal_kernels", contextlib.nullcontext)
-    assert runs["__call__"] < generate("equal layers")[1]["__call__"]
-
-
 def test_inductor_is_as_before_afterwards():
-    from torch._inductor.codegen.cpp import CppKernelProxy, CppVecOverrides, OuterLoopFusedSchedulerNode
-    from torch._inductor.scheduler import SchedulerNode
+    from torch._inductor.codegen.cpp import CppKernelProxy, CppVecOverrides
 
     methods = lambda: (
-        SchedulerNode.codegen,
         CppKernelProxy.codegen_nodes,
-        CppKernelProxy.codegen_functions,
         CppVecOverrides.__new__,
-        OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr,
     )
     before = methods()
     with shortcuts.shortcuts():

@@ -13,7 +13,6 @@ import torch
 
 from ...._signals import run_waiting_handlers
 from .availability import where_available
-from .equal_kernels import equal_kernels
 from .fake_tensor_updates import updates_of_changed_nodes
 from .plain_trees import plain_trees
 
@@ -28,12 +27,10 @@ def shortcuts() -> Iterator[None]:
         _short_answers,
         _one_table_of_vector_operations,
         _graphs_without_code,
-        _empty_tails,
-        _kernels_of_failed_fusions,
+        _signals_between_kernels,
         _one_view_for_dimensions,
         plain_trees,
         updates_of_changed_nodes,
-        equal_kernels,
     ):
         yield
 
@@ -90,76 +87,21 @@ def _graphs_without_code() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _empty_tails() -> Iterator[None]:
-    """Generate no code for the rest of a loop that has no rest.
-
-    Inductor generates each kernel for whole vectors and for the rest of the loop, and leaves the rest out
-    when it writes the kernel, if the size is a multiple of the vector length. Of two tiled loops, the last
-    kernel (rest of the outer loop, rest of the inner loop) also stores the sums of the outer rest.
-    """
-    from torch._inductor.scheduler import SchedulerNode
-    from torch._inductor.virtualized import V
-
-    codegen = SchedulerNode.codegen
-
-    def codegen_unless_empty(self: SchedulerNode, index_vars: Any) -> None:
-        size, inner, outer = (getattr(V.kernel, name, None) for name in _TAILS)
-        stores_sums = outer is not None and outer != 0
-        if not any(tail is not None and tail == 0 for tail in (size, outer, None if stores_sums else inner)):
-            codegen(self, index_vars)
-
-    SchedulerNode.codegen = codegen_unless_empty  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        SchedulerNode.codegen = codegen  # type: ignore[method-assign]
-
-
-_TAILS = ("tail_size", "inner_tail_size", "outer_tail_size")
-
-
-@contextlib.contextmanager
-def _kernels_of_failed_fusions() -> Iterator[None]:
-    """Keep the kernels that were generated for a fusion of outer loops which then is impossible.
-
-    Inductor generates the same kernels again. They differ if the fusion had local buffers, or if a buffer was
-    taken in place meanwhile.
-    """
-    from torch._inductor.codegen.cpp import CppKernelProxy, OuterLoopFusedSchedulerNode
-    from torch._inductor.virtualized import V
+def _signals_between_kernels() -> Iterator[None]:
+    """Run handlers of signals between two kernels; compiling takes long."""
+    from torch._inductor.codegen.cpp import CppKernelProxy
 
     codegen_nodes = CppKernelProxy.codegen_nodes
-    check: Any = OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr
-    kept: dict[tuple[Any, ...], Any] = {}  # nodes -> their kernels
 
-    def in_place(proxy: Any) -> int:
-        return len(proxy.kernel_group.args.inplace_buffers)
+    def codegen(self: Any, nodes: Any) -> None:
+        run_waiting_handlers()
+        codegen_nodes(self, nodes)
 
-    def check_and_keep(self: Any, proxies: Any, depth: int) -> bool:
-        fits: bool = check(self, proxies, depth)
-        kept.clear()
-        changed = in_place(proxies[0]) != proxies[0].in_place_before
-        if not fits and not changed and not V.local_buffer_context.local_buffers:
-            kept.update((tuple(n.get_nodes()), proxy) for n, proxy in zip(self.get_outer_nodes(), proxies))
-        return fits
-
-    def codegen_once(self: Any, nodes: Any) -> None:
-        run_waiting_handlers()  # handlers of signals; compiling takes long
-        self.in_place_before = in_place(self)
-        proxy = kept.pop(tuple(nodes), None)
-        if proxy is None:
-            codegen_nodes(self, nodes)
-        else:
-            vars(self).update(vars(proxy))
-
-    CppKernelProxy.codegen_nodes = codegen_once  # type: ignore[method-assign]
-    fusion: Any = OuterLoopFusedSchedulerNode
-    fusion.check_outer_fusion_loop_level_attr = check_and_keep
+    CppKernelProxy.codegen_nodes = codegen  # type: ignore[method-assign]
     try:
         yield
     finally:
         CppKernelProxy.codegen_nodes = codegen_nodes  # type: ignore[method-assign]
-        fusion.check_outer_fusion_loop_level_attr = check
 
 
 @contextlib.contextmanager
