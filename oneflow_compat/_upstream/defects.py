@@ -127,6 +127,10 @@ INDUCTOR = {
     "write into an expanded constant": Defect(
         "index_put of an expanded constant writes its single element.", _IN_PLACE + "private_memory_reused"
     ),
+    "row of a matrix with gaps": Defect(
+        "x = base[:, :7]; y.copy_(x); y[6:7].index_fill_(1, i, 0.0) writes into x.",
+        _IN_PLACE + "overlaps_found",
+    ),
     "copy of a tensor that is written later": Defect(
         "t = a.clone(); a.copy_(b); b.copy_(t) leaves b unchanged.", _IN_PLACE + "old_values_kept"
     ),

@@ -186,13 +186,6 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         SPEED,
     ),
     (
-        "torch._C._dynamo.guards",
-        "compute_overlapping_tensors",
-        "whether inputs of a program overlap in memory",
-        "tests/graph/guards/test_stale_state.py",
-        GRAPHS,
-    ),
-    (
         "torch._C",
         "_len_torch_dispatch_stack",
         "remove dispatch modes that an interrupted capture left on",
@@ -716,7 +709,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "torch._inductor.fx_passes.reinplace",
-        "graph_call_function inplaceable_ops",
+        "compute_overlapping_tensors graph_call_function inplaceable_ops",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
         INDUCTOR,
@@ -776,13 +769,6 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "torch._inductor.codegen.cpp",
         "CppVecOverrides",
         "making the table of vector operations once",
-        "tests/graph/backends/test_inductor_shortcuts.py",
-        SPEED,
-    ),
-    (
-        "torch._inductor.utils",
-        "IndentedBuffer",
-        "generating the kernels of equal loops once",
         "tests/graph/backends/test_inductor_shortcuts.py",
         SPEED,
     ),

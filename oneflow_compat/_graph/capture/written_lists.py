@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._C._dynamo.guards import compute_overlapping_tensors
 
 from ..program.operators import is_written, written_argument
+from ..program.overlaps import overlapping
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -47,14 +47,7 @@ def _share_memory(lists: list[list[torch.Tensor]]) -> bool:
     for tensor in itertools.chain.from_iterable(lists):
         if tensor.layout is torch.strided:
             by_memory.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
-    return any(_overlap(tensors) for tensors in by_memory.values() if tensors[1:])
-
-
-def _overlap(tensors: list[torch.Tensor]) -> bool:
-    """Whether tensors of one memory share elements; True if their positions depend on values (`x[i]`)."""
-    if any(tensor._has_symbolic_sizes_strides for tensor in tensors):
-        return True
-    return bool(compute_overlapping_tensors(tensors, symbolic=False))
+    return any(overlapping(tensors) for tensors in by_memory.values())
 
 
 def _element(values: Any, index: int) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._C._dynamo.guards import compute_overlapping_tensors
 
 from ..._global.tensor import memory_of
+from .overlaps import overlapping
 from .program import Program, Slot, roots, written_args
 
 
@@ -71,9 +71,5 @@ def overlapping_slots(slots: Sequence[Slot], values: Sequence[Any]) -> frozenset
         pair
         for indices in by_storage.values()
         for pair in itertools.combinations(indices, 2)
-        if any(slots[i].written for i in pair) and _overlap(*(memory_of(values[i]) for i in pair))
+        if any(slots[i].written for i in pair) and overlapping([memory_of(values[i]) for i in pair])
     )
-
-
-def _overlap(*tensors: torch.Tensor) -> bool:
-    return bool(compute_overlapping_tensors([tensor.detach() for tensor in tensors], symbolic=False))

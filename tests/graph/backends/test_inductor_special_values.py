@@ -89,3 +89,19 @@ def test_gradients_of_products_with_zero_keep_nan():
 
     x = torch.tensor([0.0, 1.0, -1.0, math.inf] * 5)
     assert_equal(on_inductor(build, x), build(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_gradients_of_scattered_extremes_find_the_elements(dtype, reduce):
+    """Fused loops leave half types as wide as they were, and then no element equals the extreme."""
+
+    def build(x):
+        x = x.clone().requires_grad_()
+        source = x * 1.3
+        y = (x * 0.93 + x * 0.31).scatter_reduce(0, x.detach().argsort(0) // 2, source, reduce)
+        return torch.autograd.grad((y.float() * torch.arange(128.0).view(16, 8).cos()).sum(), x)
+
+    x = torch.randn(16, 8).to(dtype)
+    (actual,), (expected,) = on_inductor(build, x), build(x)
+    torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)  # sums of half types

@@ -44,7 +44,7 @@ from .kernel_results import results_laid_out
 from .out_of_reach import not_compiled, out_of_reach
 from .regions import Region, host_program, split
 from .rewrites import (
-    compare_one_result,
+    compare_results_in_memory,
     one_copy,
     permutations_apart,
     products_with_zero,
@@ -373,7 +373,7 @@ def _prepare(gm: GraphModule, may_move_channels: bool) -> None:
     scalars_as_full(gm)
     products_with_zero(gm.graph)
     read_plainly(gm.graph)
-    compare_one_result(gm.graph)
+    compare_results_in_memory(gm.graph)
     permutations_apart(gm.graph)
     if may_move_channels:
         one_copy(gm.graph)

@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 
+from ...program.overlaps import overlapping
 from ...program.program import is_view, node_argument
 
 if TYPE_CHECKING:
@@ -24,12 +25,26 @@ aten = torch.ops.aten
 def in_place_fixes() -> Iterator[None]:
     """Apply all fixes of this file."""
     with (
+        overlaps_found(),
         private_memory_reused(),
         old_values_kept(),
         readers_realized(),
         moved_values_realized(),
         versions_compared(),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def overlaps_found() -> Iterator[None]:
+    """Decide by our own function which tensors lie in the memory that an operator may write.
+
+    Torch's takes `x[6:7]` for apart from `x` if the rows of `x` have gaps between them. Without the fix,
+    `y = empty_strided_as(x); y.copy_(x); y[6:7].index_fill_(...)` wrote into x.
+    """
+    from torch._inductor.fx_passes import reinplace
+
+    with mock.patch.object(reinplace, "compute_overlapping_tensors", overlapping):
         yield
 
 

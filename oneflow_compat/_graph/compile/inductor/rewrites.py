@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     pass
 
 aten = torch.ops.aten
-_LARGEST = {aten.amax.default, aten.amin.default, aten.max.default, aten.min.default}
 
 
 def scalars_as_full(gm: GraphModule) -> None:
@@ -138,20 +137,26 @@ def permutations_apart(graph: Graph) -> None:
         node.replace_all_uses_with(permutation, delete_user_cb=lambda user: user is not permutation)
 
 
-def compare_one_result(graph: Graph) -> None:
-    """Make both sides of x == x.amax() read one computed result, in the gradients of largest and smallest
-    elements.
+def compare_results_in_memory(graph: Graph) -> None:
+    """Make both sides of an equality of floating values results in memory, as in the gradients of the largest
+    elements: x == x.amax().
 
     Inductor recomputes x in each loop, in one as scalars and in the other as vectors whose erf is off by a
-    rounding. No element was equal and the gradient was lost; torch.compile has the same problem.
+    rounding, or leaves half types as wide as they were. No element was equal, and the gradient was lost, or
+    NaN; torch.compile has the same problem.
     """
-    for node in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
-        sides = [_viewed(side) for side in node.args]
-        for x, largest in (sides, sides[::-1]):
-            if largest.target in _LARGEST and x is _viewed(largest.args[0]) and x.op == "call_function":
-                with graph.inserting_after(x):
-                    computed = _in_memory(graph, x, x.meta["val"].stride())
-                x.replace_all_uses_with(computed, delete_user_cb=lambda user: user is not computed)
+    for target in (aten.eq.Tensor, aten.ne.Tensor):
+        for node in graph.find_nodes(op="call_function", target=target):
+            for side in dict.fromkeys(map(_viewed, node.args)):
+                if isinstance(side, Node) and side.op == "call_function" and _is_floating(side):
+                    with graph.inserting_after(side):
+                        result = _in_memory(graph, side, side.meta["val"].stride())
+                    side.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
+
+
+def _is_floating(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _viewed(node: Any) -> Any:
