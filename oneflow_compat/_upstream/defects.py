@@ -180,6 +180,10 @@ INDUCTOR = {
         "A product that reads scatter_add's result runs before it if its loops are fused with a softmax.",
         _FIXES + "dependencies_kept",
     ),
+    "sum in two results": Defect(
+        "A sum of bfloat16 values that is stored twice does not compile (gradients of two added biases).",
+        _FIXES + "stores_apart",
+    ),
     "gradient of an inverse transform": Defect(
         "Reads of a complex tensor run before a write through its view (the gradient of irfft).",
         _FIXES + "views_kept",

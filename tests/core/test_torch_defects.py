@@ -306,6 +306,25 @@ def flushed(q, index, x):
     return old
 
 
+def row_of_a_copy_reaches_the_original():
+    torch._dynamo.reset()
+    x = torch.randn(7, 14)[:, :7]
+    before = x.clone()
+
+    def copied(x):
+        y = torch.empty_strided((7, 7), (14, 1)).copy_(x)
+        y[6:7].index_fill_(1, torch.tensor([1, 5]), -0.78)
+        return y, y + 1
+
+    torch.compile(copied)(x)
+    return differs(x, before)
+
+
+def two_sums(x):
+    a, b = (torch.zeros(17, dtype=x.dtype, requires_grad=True) for _ in range(2))
+    return torch.autograd.grad((x.exp() + a + b).square().sum(), (a, b))
+
+
 def pushed(q, index, x):
     q[index] = x
     q.add_(q.roll(1, 0))
@@ -440,6 +459,7 @@ REPRODUCERS = {
     "write into an expanded constant": lambda: compiled_differs(
         written_constant, torch.randn(4, 4), torch.tensor([1, 3])
     ),
+    "row of a matrix with gaps": row_of_a_copy_reaches_the_original,
     "copy of a tensor that is written later": swap_leaves_a_tensor,
     "copy between two writes": lambda: compiled_differs(
         flushed, torch.randn(4, 4), torch.tensor([1, 3]), torch.randn(2, 4)
@@ -477,6 +497,10 @@ REPRODUCERS = {
         torch.arange(10.0).view(2, 5).cos(),
         torch.arange(60) * 7 % 90,
         torch.arange(60.0).cos(),
+    ),
+    "sum in two results": lambda: compiled_raises(
+        torch.fx.experimental.proxy_tensor.make_fx(two_sums)(torch.rand(17, 17).bfloat16()),
+        torch.rand(17, 17).bfloat16(),
     ),
     "gradient of an inverse transform": lambda: compiled_gradient_differs(
         filtered, torch.randn(4, 8), torch.randn(5, 6)

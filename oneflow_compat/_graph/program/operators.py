@@ -197,6 +197,7 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
         Operator(needs_recorded_shapes=True),
     ),
     ("_sparse_mm_reduce_impl.default", Operator(opaque_results=(1,))),
+    ("mkldnn_rnn_layer.default", Operator(opaque_results=(3,))),
     ("_cudnn_rnn.default", Operator(needs_recorded_shapes=True, opaque_results=(3,))),
     ("_ctc_loss.default _ctc_loss.Tensor", Operator(needs_recorded_shapes=True, opaque_results=(1,))),
     (

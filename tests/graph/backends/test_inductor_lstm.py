@@ -185,3 +185,28 @@ def test_lstm_before_arithmetic_with_the_learning_rate():
         torch.testing.assert_close(step(x), expected.detach())
     for p, q in zip(model.parameters(), eager.parameters()):
         torch.testing.assert_close(p, q)
+
+
+@pytest.mark.compiler
+@pytest.mark.slow
+def test_an_lstm_of_bfloat16_is_compiled():
+    """Its workspace has a size that only the kernel knows."""
+    layers = [nn.LSTM(3, 4, batch_first=True).bfloat16() for _ in range(2)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    x = torch.randn(3, 3, 4).movedim(0, -1).bfloat16()
+
+    class G(flow.nn.Graph):
+        def __init__(self, backend, layer):
+            super().__init__()
+            self.layer = layer
+            self.config.set_backend(backend)
+            self.add_optimizer(torch.optim.SGD(layer.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.layer(x)[0].float().square().sum()
+            loss.backward()
+            return loss
+
+    compiled, captured = (G(b, layer) for b, layer in zip(("inductor", "aten"), layers))
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), captured(x), rtol=0.02, atol=0.02)  # bfloat16

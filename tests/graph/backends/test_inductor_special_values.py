@@ -105,3 +105,16 @@ def test_gradients_of_scattered_extremes_find_the_elements(dtype, reduce):
     x = torch.randn(16, 8).to(dtype)
     (actual,), (expected,) = on_inductor(build, x), build(x)
     torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)  # sums of half types
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_sum_of_half_type_is_stored_twice(dtype):
+    """The gradients of two biases that are added are one sum."""
+
+    def build(x):
+        a, b = (torch.zeros(17, dtype=dtype, requires_grad=True) for _ in range(2))
+        return torch.autograd.grad((x.exp() + a + b).square().sum(), (a, b))
+
+    x = torch.linspace(-1, 1, 17 * 17).view(17, 17).to(dtype)
+    for actual, expected in zip(on_inductor(build, x), build(x), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)  # sums of half types

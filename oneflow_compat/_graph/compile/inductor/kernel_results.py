@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...program.operators import has_new_results
+from ...program.operators import facts_of, has_new_results
 
 if TYPE_CHECKING:
     from torch._inductor.ir import ExternKernel
@@ -64,8 +64,8 @@ def results_laid_out() -> Iterator[None]:
 def _write_comparison(self: ExternKernel, wrapper: Any) -> None:
     from torch._inductor.virtualized import V
 
-    if any(size == 0 for size in self.get_size()):
-        return  # nothing is read
+    if any(size == 0 for size in self.get_size()) or _is_opaque(self):
+        return  # nothing is read, or by another kernel only
     layout: Any = [wrapper.codegen_shape_tuple(n) for n in (self.get_size(), self.get_stride())]
     name, (operator, may_copy) = self.get_name(), _operator_of(self)
     if not V.graph.cpp_wrapper:
@@ -81,6 +81,13 @@ def _write_comparison(self: ExternKernel, wrapper: Any) -> None:
     wrapper.writeline(
         f'oneflow_lay_out({name}, "{operator}", {flag}, {dtype}, {device}, {", ".join(layout)});'
     )
+
+
+def _is_opaque(kernel: Any) -> bool:
+    """Whether only the operator of the gradient reads this result of an operator."""
+    indices, source = getattr(kernel, "indices", ()), kernel.inputs[0] if kernel.inputs else None
+    operator = getattr(source, "op_overload", None)
+    return bool(indices) and operator is not None and indices[0][1] in facts_of(operator).opaque_results
 
 
 def _operator_of(kernel: Any) -> tuple[str, bool]:

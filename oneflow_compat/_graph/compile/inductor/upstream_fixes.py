@@ -21,6 +21,7 @@ def inductor_fixes() -> Iterator[None]:
         ends_kept(),
         lists_of_one_read(),
         unread_buffers_kept(),
+        stores_apart(),
         in_place_fixes(),
         tests_noted(),
     ):
@@ -164,3 +165,27 @@ def unread_buffers_kept() -> Iterator[None]:
         yield
     finally:
         LoopBody.get_read_expr = before  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def stores_apart() -> Iterator[None]:
+    """Store a sum of half type into each of several buffers in a block of its own.
+
+    The store converts the sum to a variable. Without the fix, the C++ code declared it once for each buffer
+    and did not compile: the gradients of two biases that an LSTM cell adds.
+    """
+    from torch._inductor.codegen.common import DeferredLine
+    from torch._inductor.codegen.cpp import CppVecKernel
+
+    before = CppVecKernel.store_reduction
+
+    def store(self: CppVecKernel, name: str, index: Any, value: Any) -> None:
+        self.reduction_suffix.writeline(DeferredLine(name, "{"))
+        before(self, name, index, value)
+        self.reduction_suffix.writeline(DeferredLine(name, "}"))
+
+    CppVecKernel.store_reduction = store  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        CppVecKernel.store_reduction = before  # type: ignore[method-assign]
