@@ -85,9 +85,9 @@ def _write_comparison(self: ExternKernel, wrapper: Any) -> None:
 
 def _is_opaque(kernel: Any) -> bool:
     """Whether only the operator of the gradient reads this result of an operator."""
-    indices, source = getattr(kernel, "indices", ()), kernel.inputs[0] if kernel.inputs else None
-    operator = getattr(source, "op_overload", None)
-    return bool(indices) and operator is not None and indices[0][1] in facts_of(operator).opaque_results
+    indices: Any = getattr(kernel, "indices", ())  # those of one of several results: [(type, index)]
+    operator = getattr(kernel.inputs[0], "op_overload", None) if indices else None
+    return operator is not None and indices[0][1] in facts_of(operator).opaque_results
 
 
 def _operator_of(kernel: Any) -> tuple[str, bool]:

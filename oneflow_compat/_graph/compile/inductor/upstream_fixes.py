@@ -177,7 +177,7 @@ def stores_apart() -> Iterator[None]:
     from torch._inductor.codegen.common import DeferredLine
     from torch._inductor.codegen.cpp import CppVecKernel
 
-    before = CppVecKernel.store_reduction
+    before: Any = CppVecKernel.store_reduction
 
     def store(self: CppVecKernel, name: str, index: Any, value: Any) -> None:
         self.reduction_suffix.writeline(DeferredLine(name, "{"))
