@@ -161,6 +161,28 @@ def test_gradients_pass_a_row_that_is_written():
     assert grads[0] == grads[1]
 
 
+def test_a_row_of_an_expanded_sum_is_written_in_all_places():
+    """The gradient of a write by index, which the capture used, would refuse the expanded tensor."""
+    w, grads = torch.randn(4, 4), []
+
+    def make():
+        p = torch.nn.Parameter(w.clone())
+
+        def run(x):
+            y = p.sum(0, keepdim=True).expand(4, 4)
+            y[x.argmax()] += x
+            y.square().sum().backward()
+            return y.detach()
+
+        return run, p
+
+    for compiled in (lambda f: f, lambda f: flow.compile_step(f, backend="aten", strict=True)):
+        run, p = make()
+        call = compiled(run)
+        grads.append([call(torch.tensor([0.0, k, 1.0, 2.0])).tolist() for k in range(4)] + [p.grad.tolist()])
+    assert grads[0] == grads[1]
+
+
 def test_a_row_that_is_returned_shows_the_update():
     values = []
     for compiled in (lambda f: f, lambda f: flow.compile_step(f, backend="aten")):

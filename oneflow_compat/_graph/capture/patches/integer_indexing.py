@@ -72,7 +72,8 @@ def _set_item(recorder: Any, tensor: Any, index: Any, value: Any) -> Any:
     tensor, index, picks = _split(recorder, tensor, index)
     if picks is None:
         return _PUT(tensor, index, value)
-    if recorder.copied.has_views_of_rows:  # the value may be the row itself, as in x[i] += y
+    # The value may be the row itself, as in x[i] += y. An expanded tensor has one row in all places.
+    if recorder.copied.has_views_of_rows or torch._debug_has_internal_overlap(tensor) == 1:
         tensor, index = _row(recorder, tensor, index)
         return _PUT(tensor, index, value)
     with recorder.copied.assignment(tensor, index, value):
