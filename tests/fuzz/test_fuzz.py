@@ -10,7 +10,18 @@ import drawing
 import pytest
 import torch
 import training
-from fuzz import ALONE, REFUSAL, STEPS, Difference, Run, Settings, difference, differences, is_rounding
+from fuzz import (
+    ALONE,
+    NO_FAILURE,
+    REFUSAL,
+    STEPS,
+    Difference,
+    Run,
+    Settings,
+    difference,
+    differences,
+    is_rounding,
+)
 from grouping import programs_keep_their_constants
 from memory_programs import draw_memory_program
 from shrinking import group_script, script, shrink, shrink_group
@@ -87,6 +98,14 @@ def test_programs_that_write_memory_on_inductor():
     assert sorted(said.values()) == ["not compiled"] * 5 + [ALONE]
     alone = next(i for i, reason in said.items() if reason == ALONE)
     assert difference(programs[alone], "inductor", torch.float64) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_programs_of_half_types_on_inductor(dtype):
+    torch.set_default_dtype(dtype)
+    said = differences([draw_memory_program(seed) for seed in range(200, 212)], Settings("inductor", dtype))
+    failures = {i: text for i, text in said.items() if not text.startswith(NO_FAILURE) and text != ALONE}
+    assert failures == {} and len(said) < 6
 
 
 def test_a_difference_of_rounding_is_told_from_others():
