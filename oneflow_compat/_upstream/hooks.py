@@ -744,7 +744,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     (
         "torch._inductor.ir",
         (
-            "FallbackKernel FlexibleLayout InplaceBernoulliFallback MultiOutputLayout"
+            "Buffer ComputedBuffer FallbackKernel FlexibleLayout InplaceBernoulliFallback MultiOutputLayout"
             " MutationLayoutSHOULDREMOVE MutationOutput NoneLayout"
             " TensorBox try_get_name"
         ),
@@ -767,7 +767,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "torch._inductor.codegen.cpp",
-        "CppVecKernel CppVecOverrides",
+        "CppVecOverrides",
         "making the table of vector operations once",
         "tests/graph/backends/test_inductor_shortcuts.py",
         SPEED,
@@ -839,6 +839,13 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "ExternKernel ExternKernel.codegen_size_asserts",
         "results of kernels in the layout that compiled code assumes",
         "tests/graph/backends/test_kernel_results.py",
+        INDUCTOR,
+    ),
+    (
+        "torch._inductor.codegen.cpp",
+        "CppVecKernel",
+        "storing a sum of half type into several buffers",
+        "tests/graph/backends/test_inductor_special_values.py",
         INDUCTOR,
     ),
     (

@@ -93,12 +93,13 @@ def test_gradients_of_products_with_zero_keep_nan():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("reduce", ["amax", "amin"])
-def test_gradients_of_scattered_extremes_find_the_elements(dtype, reduce):
+@pytest.mark.parametrize("positions", [False, True])
+def test_gradients_of_scattered_extremes_find_the_elements(dtype, reduce, positions):
     """Fused loops leave half types as wide as they were, and then no element equals the extreme."""
 
     def build(x):
         x = x.clone().requires_grad_()
-        source = x * 1.3
+        source = torch.arange(128, dtype=dtype).view(16, 8) * 1.12 if positions else x * 1.3
         y = (x * 0.93 + x * 0.31).scatter_reduce(0, x.detach().argsort(0) // 2, source, reduce)
         return torch.autograd.grad((y.float() * torch.arange(128.0).view(16, 8).cos()).sum(), x)
 

@@ -22,6 +22,7 @@ def inductor_fixes() -> Iterator[None]:
         lists_of_one_read(),
         unread_buffers_kept(),
         stores_apart(),
+        positions_rounded(),
         in_place_fixes(),
         tests_noted(),
     ):
@@ -189,3 +190,27 @@ def stores_apart() -> Iterator[None]:
         yield
     finally:
         CppVecKernel.store_reduction = before  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def positions_rounded() -> Iterator[None]:
+    """Read values of half type that are computed from positions alone from memory, as all others.
+
+    Inductor computes them again for each reader, without rounding. In the gradient of scatter_reduce with
+    amax, no element of `arange(17.0) * 1.12` in bfloat16 equalled the largest one.
+    """
+    from torch._inductor.ir import Buffer, ComputedBuffer
+
+    before: Any = ComputedBuffer.make_loader
+
+    def make_loader(self: ComputedBuffer) -> Any:
+        is_half = self.get_dtype() in (torch.bfloat16, torch.float16)
+        if is_half and self.num_reads() == 0 and self.get_read_writes().index_exprs:
+            return Buffer.make_loader(self)
+        return before(self)
+
+    ComputedBuffer.make_loader = make_loader  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ComputedBuffer.make_loader = before  # type: ignore[method-assign]
