@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     pass
 
 aten = torch.ops.aten
+_HALF = torch.bfloat16, torch.float16
+_ROUNDED_SIDES = {
+    **dict.fromkeys((aten.eq.Tensor, aten.ne.Tensor), (*_HALF, torch.float32, torch.float64)),
+    **dict.fromkeys((aten.le.Tensor, aten.lt.Tensor, aten.ge.Tensor, aten.gt.Tensor), _HALF),
+}
 
 
 def scalars_as_full(gm: GraphModule) -> None:
@@ -138,25 +143,20 @@ def permutations_apart(graph: Graph) -> None:
 
 
 def compare_results_in_memory(graph: Graph) -> None:
-    """Make both sides of an equality of floating values results in memory, as in the gradients of the largest
-    elements: x == x.amax().
+    """Make both sides of a comparison results in memory if rounding decides it: an equality of floating
+    values, as in the gradients of the largest elements (x == x.amax()), or a comparison of half types.
 
     Inductor recomputes x in each loop, in one as scalars and in the other as vectors whose erf is off by a
     rounding, or leaves half types as wide as they were. No element was equal, and the gradient was lost, or
     NaN; torch.compile has the same problem.
     """
-    for target in (aten.eq.Tensor, aten.ne.Tensor):
+    for target, dtypes in _ROUNDED_SIDES.items():
         for node in graph.find_nodes(op="call_function", target=target):
             for side in dict.fromkeys(map(_viewed, node.args)):
-                if isinstance(side, Node) and side.op == "call_function" and _is_floating(side):
+                if isinstance(side, Node) and side.op == "call_function" and side.meta["val"].dtype in dtypes:
                     with graph.inserting_after(side):
                         result = _in_memory(graph, side, side.meta["val"].stride())
                     side.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
-
-
-def _is_floating(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _viewed(node: Any) -> Any:
