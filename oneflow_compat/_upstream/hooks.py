@@ -754,7 +754,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "torch._inductor.lowering",
-        "fallbacks lowerings",
+        "fallback_handler fallbacks lowerings",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),

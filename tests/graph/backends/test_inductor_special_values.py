@@ -119,3 +119,16 @@ def test_a_sum_of_half_type_is_stored_twice(dtype):
     x = torch.linspace(-1, 1, 17 * 17).view(17, 17).to(dtype)
     for actual, expected in zip(on_inductor(build, x), build(x), strict=True):
         torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)  # sums of half types
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_fractional_pooling_has_eagers_windows(dtype):
+    samples = torch.rand(2, 4, 3).to(dtype)
+
+    def build(x):
+        return torch.nn.functional.fractional_max_pool3d(
+            x, (2, 2, 2), output_ratio=0.6, return_indices=True, _random_samples=samples
+        )
+
+    x = torch.randn(2, 4, 9, 9, 9).to(dtype)
+    assert_equal(on_inductor(build, x), build(x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -23,6 +24,7 @@ def inductor_fixes() -> Iterator[None]:
         unread_buffers_kept(),
         stores_apart(),
         positions_rounded(),
+        windows_of_the_kernel(),
         in_place_fixes(),
         tests_noted(),
     ):
@@ -214,3 +216,18 @@ def positions_rounded() -> Iterator[None]:
         yield
     finally:
         ComputedBuffer.make_loader = before  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def windows_of_the_kernel() -> Iterator[None]:
+    """Let fractional pooling choose its windows in the kernel, which computes them in the dtype of the input.
+
+    Inductor computes them in the dtype of the samples: other windows in half types.
+    """
+    from torch._inductor import lowering
+
+    names = "fractional_max_pool2d", "fractional_max_pool3d"
+    kernels: list[Any] = [getattr(torch.ops.aten, name).default for name in names]
+    forms: Any = {kernel: lowering.fallback_handler(kernel, add_to_fallback_set=False) for kernel in kernels}
+    with mock.patch.dict(lowering.lowerings, forms):
+        yield
