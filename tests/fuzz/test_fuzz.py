@@ -118,9 +118,9 @@ def test_a_difference_of_rounding_is_told_from_others():
     expected = training.train([program.load()], STEPS)[0]
     name = "momentum_buffer of trained parameter 3 after step 2"
     small = Difference(name, "", 0.01)
-    assert is_rounding(program, small, expected, settings)
-    assert not is_rounding(program, Difference(name, "", 10.0), expected, settings)
-    assert not is_rounding(program, Difference("p1 after step 2", "", 1e-3), expected, settings)
+    assert is_rounding(program, small, expected, expected, settings)
+    assert not is_rounding(program, Difference(name, "", 10.0), expected, expected, settings)
+    assert not is_rounding(program, Difference("p1 after step 2", "", 1e-3), expected, expected, settings)
 
 
 def test_memory_programs_write_each_kind_of_memory():
