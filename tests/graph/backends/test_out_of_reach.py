@@ -31,6 +31,12 @@ def view_of_a_view(x):
     return y
 
 
+def view_of_a_product(x):
+    y = x[None] @ x.mT  # torch makes it by _unsafe_view
+    y.as_strided((4,), (4,))[:-1].add_(1.0)
+    return y
+
+
 def sampled_column(x):
     y = x.clone()
     y[:, 1].uniform_()
@@ -55,6 +61,7 @@ REASONS = {
     expanded: "writes into an expanded tensor",
     windows: "writes through unfold()",
     view_of_a_view: "calls as_strided() on a view that it writes, or with an offset into an input",
+    view_of_a_product: "calls as_strided() on a view that it writes, or with an offset into an input",
     sampled_column: "samples into a tensor with gaps in its memory",
 }
 

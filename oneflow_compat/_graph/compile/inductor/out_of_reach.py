@@ -83,8 +83,10 @@ def strides_over_memory(graph: Graph) -> bool:
     written = _written_views(graph)
     for node in graph.find_nodes(op="call_function", target=aten.as_strided.default):
         *views, base = _chain(node_argument(node, 0))
+        # the form without writes has a view in place of _unsafe_view
+        is_view_there = bool(views) or base.target is aten._unsafe_view.default
         has_offset = len(node.args) > 3 and node.args[3] is not None
-        if has_offset and base.op == "placeholder" or views and node in written:
+        if has_offset and base.op == "placeholder" or is_view_there and node in written:
             return True
     return False
 
