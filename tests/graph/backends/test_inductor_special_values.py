@@ -94,16 +94,20 @@ def test_gradients_of_products_with_zero_keep_nan():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("reduce", ["amax", "amin"])
 @pytest.mark.parametrize("positions", [False, True])
-def test_gradients_of_scattered_extremes_find_the_elements(dtype, reduce, positions):
+@pytest.mark.parametrize("rows, columns", [(16, 8), (1, 1)])
+def test_gradients_of_scattered_extremes_find_the_elements(dtype, reduce, positions, rows, columns):
     """Fused loops leave half types as wide as they were, and then no element equals the extreme."""
 
     def build(x):
         x = x.clone().requires_grad_()
-        source = torch.arange(128, dtype=dtype).view(16, 8) * 1.12 if positions else x * 1.3
+        source = (
+            torch.arange(rows * columns, dtype=dtype).view(rows, columns) * 1.12 if positions else x * 1.3
+        )
         y = (x * 0.93 + x * 0.31).scatter_reduce(0, x.detach().argsort(0) // 2, source, reduce)
-        return torch.autograd.grad((y.float() * torch.arange(128.0).view(16, 8).cos()).sum(), x)
+        return torch.autograd.grad((y.float() * weights).sum(), x)
 
-    x = torch.randn(16, 8).to(dtype)
+    weights = torch.arange(float(rows * columns)).view(rows, columns).cos()
+    x = torch.randn(rows, columns).to(dtype)
     (actual,), (expected,) = on_inductor(build, x), build(x)
     torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)  # sums of half types
 

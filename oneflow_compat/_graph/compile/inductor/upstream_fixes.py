@@ -25,6 +25,7 @@ def inductor_fixes() -> Iterator[None]:
         stores_apart(),
         positions_rounded(),
         windows_of_the_kernel(),
+        single_elements_in_memory(),
         in_place_fixes(),
         tests_noted(),
     ):
@@ -230,4 +231,24 @@ def windows_of_the_kernel() -> Iterator[None]:
     kernels: list[Any] = [getattr(torch.ops.aten, name).default for name in names]
     forms: Any = {kernel: lowering.fallback_handler(kernel, add_to_fallback_set=False) for kernel in kernels}
     with mock.patch.dict(lowering.lowerings, forms):
+        yield
+
+
+@contextlib.contextmanager
+def single_elements_in_memory() -> Iterator[None]:
+    """Compute a tensor of one element in memory, too, where the graph asks for memory of some strides.
+
+    Inductor leaves it to the loops that read it: see rewrites.compare_results_in_memory.
+    """
+    from torch._inductor import lowering
+
+    target = torch.ops.prims.inductor_force_stride_order.default
+    before: Any = lowering.lowerings[target]
+
+    def in_memory(*args: Any, **kwargs: Any) -> Any:
+        result = before(*args, **kwargs)
+        result.realize()
+        return result
+
+    with mock.patch.dict(lowering.lowerings, {target: in_memory}):
         yield
