@@ -19,6 +19,7 @@ SEAM = (
     "object_layouts",
     "object_trees",
     "operators",
+    "overlaps",
     "passes",
     "passes.cleanup",
     "passes.patterns",
