@@ -52,7 +52,7 @@ class _Waiting:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if not _state.is_held or _is_interruptible(frame) or self._is_repeated(number):
             _state.waiting.pop(number, None)
-            self.handler(number, frame)
+            _run(self.handler, number, frame)
         else:
             _state.waiting.setdefault(number, self.handler)
 
@@ -133,12 +133,18 @@ def run_waiting_handlers() -> None:
     number = next(iter(_state.waiting))
     handler = _state.waiting.pop(number)
     try:
-        handler(number, sys._getframe(1))
+        _run(handler, number, sys._getframe(1))
+    finally:
+        run_waiting_handlers()
+
+
+def _run(handler: Handler, number: int, frame: FrameType | None) -> None:
+    """Run the handler of a signal, and note what it raises inside the block."""
+    try:
+        handler(number, frame)
     except BaseException as error:
         _state.error = error
         raise
-    finally:
-        run_waiting_handlers()
 
 
 @contextlib.contextmanager

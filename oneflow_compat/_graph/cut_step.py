@@ -28,7 +28,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .errors import GraphTypeError, RaisedInBuild, TooManyBranches, first_line
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .explanations import Explanation
 
 _Step = Callable[..., Any]
+_MOST_MOVES = 3  # each costs a capture
 
 
 def variables_of_head(result: object) -> dict[str, Any] | None:
@@ -77,6 +78,7 @@ class CutStep:
         self._tails: dict[str, tuple[_Step, frozenset[str]]] = {}
         self.is_cut = False  # before a tail
         self._index: int | None = None  # of the first statement of the tail
+        self._moves = 0  # how often a tail was made longer
         self._refused: set[int] = set()  # statements before which a cut was taken back
         self._refused_leads: set[int] = set()  # the same for statements that ended a lead
         self.explanations: dict[str, Explanation] = {}  # of the lead and of the tail
@@ -107,6 +109,8 @@ class CutStep:
             return cut
         if index is not None and self._cut_before(index, error, behind_update=not branches_on_floats):
             return cut
+        if self.is_cut and self._cut_earlier():
+            return cut
         if branches_on_floats and not self.is_cut:
             return None
         if self.is_cut:
@@ -114,6 +118,11 @@ class CutStep:
             self._reasons.update(dict.fromkeys([self.cause, str(error)], reason))
         self.join()
         return Adapted(branches_on_floats=True, is_tried_again=not branches_on_floats)
+
+    def adapt_to_raise(self, error: RaisedInBuild) -> bool:
+        """Cut before the last lines if one of them raised an error in the capture, and not in eager mode."""
+        index = self._index_of(error)
+        return index is not None and self._cut_before(index, error, behind_update=True)
 
     def _index_of(self, error: CaptureError) -> int | None:
         """Return the index of the statement that raised an error, or that uses an argument of another type.
@@ -147,6 +156,24 @@ class CutStep:
             return False
         self.cause = str(error)
         self.explanations["tail"] = of_tail(error, source.location_of(index))
+        return True
+
+    def _cut_earlier(self) -> bool:
+        """Let the tail begin one statement earlier, because what crosses the cut has no place in a program.
+
+        thread = Thread(target=log.flush)                                # the tail begins here
+        thread.start()                                                   # and not here
+        """
+        source, index = self._source, self._index
+        if source is None or index is None or self._moves == _MOST_MOVES:
+            return False
+        if index - 1 <= self._start or source.updates_from(index - 1):
+            return False
+        self._refused.add(index)
+        if not self._cut(source, self._start, index - 1):
+            return False
+        self._moves += 1
+        self.explanations["tail"] = replace(self.explanations["tail"], location=source.location_of(index - 1))
         return True
 
     def _cut_behind(self, index: int, error: CaptureError) -> bool:

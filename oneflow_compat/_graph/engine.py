@@ -145,7 +145,8 @@ class Engine:
             return self._called(*numbers.moved(args, kwargs, self.assumptions.numbers))
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        eager, raised, is_tried_again = self.eager_calls, "", False
+        eager, is_tried_again = self.eager_calls, False
+        raised: RaisedInBuild | None = None
         if eager.unobserved is not None:
             eager.begin()
             return eager(args, kwargs)
@@ -168,17 +169,30 @@ class Engine:
             if not (is_tried_again or eager.are_possible()):
                 raise
             if isinstance(error, RaisedInBuild):
-                raised = str(error)
+                raised = error
             elif not is_tried_again:
                 cut = self.definition.cut
                 eager.note_refusal(str(error) if cut is None else cut.reason_of(error))
         if is_tried_again:
             raise _CapturedDifferently
-        if not raised:
+        if raised is None:
             return eager(args, kwargs)
-        results = eager.of_failed_build(args, kwargs)  # or the error of eager mode
-        eager.note_refusal(raised)
+        try:
+            results = eager.of_failed_build(args, kwargs)  # or the error of eager mode
+            if not self._cuts_for_raise(raised):
+                eager.note_refusal(str(raised))
+        finally:
+            del raised  # a traceback that holds this frame is a cycle
         return results
+
+    def _cuts_for_raise(self, error: RaisedInBuild) -> bool:
+        """Whether the step is cut from the next call on, for an error that eager mode did not raise."""
+        cut = self.definition.cut
+        if cut is None or several() or not cut.adapt_to_raise(error):
+            return False
+        self.assumptions.explain_cuts(cut.explanations.values())
+        self._begin_anew()
+        return True
 
     def _cuts(self, error: CaptureError) -> bool:
         """Whether the step is cut at another line from now on, or branches on floats, for this error."""

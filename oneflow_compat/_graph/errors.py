@@ -196,7 +196,7 @@ class UsageError(CaptureError):
 class RaisedInBuild(CaptureError):
     """build() raised an error, which may be that of eager mode, or one that symbolic tensors cause."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         what = f"the capture of build() raises {type(error).__name__}: {first_line(error)}"
         super().__init__(what, "Eager mode does not raise it.", raised_at(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,10 @@ def left_to_eager_mode(capture: CaptureInterface) -> Iterator[None]:
     except CAPTURED_AGAIN:
         restore_settings(before)
         raise
-    except Exception as error:
+    except BaseException as error:
         if error_of_handler(error) is not None or config.strict or not config.ends_capture:
+            raise
+        if not isinstance(error, Exception) and not _is_raised_by_code(error):
             raise
         restore_settings(before)
         raise RaisedInBuild(error) from error
@@ -39,3 +42,14 @@ def left_to_eager_mode(capture: CaptureInterface) -> Iterator[None]:
                 f"build() leaves {changed} changed",
                 "Set it outside of build(), or set it back before build() returns.",
             )
+
+
+def _is_raised_by_code(error: BaseException) -> bool:
+    """Whether a `raise` statement or sys.exit() raised an error, and not another thread."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or isinstance(error, SystemExit):
+        return traceback is not None
+    code, offset = traceback.tb_frame.f_code.co_code, traceback.tb_lasti
+    return dis.opname[code[offset]] in ("RAISE_VARARGS", "RERAISE")

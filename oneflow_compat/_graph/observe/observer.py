@@ -37,6 +37,7 @@ from .guards.sources import (
 )
 from .hooks.answers import active_function_modes
 from .hooks.entry_points import HOOKS, NOTHING, current
+from .hooks.new_dicts import with_ages_of_dicts
 from .hooks.reads import Reads
 from .hooks.unfollowed import TEXT, calling_site, is_at, is_logging, reads_objects
 from .hooks.writes import Store, Write, undo
@@ -196,7 +197,8 @@ class Observer:
         guards = [
             g for g in reads.guards.values() if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
         ]
-        objects_of_build, snapshots = self.made_by_build.ids(reads.attribute_dicts), dict(reads.snapshots)
+        objects_of_build = self._objects_of_build = self._objects_made()
+        snapshots = dict(reads.snapshots)
         self._keys_read = {(id(g.owner), None if g.access in (CONTENTS, CELL) else g.key) for g in guards}
         opaque = self._opaque(objects_of_build, replayed, has_numbers)
         pinned = reads.pinned | self._with_instances(owner for owner, _ in replayed)
@@ -207,7 +209,6 @@ class Observer:
         reads.snapshots.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
-        self._objects_of_build = objects_of_build
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
         # the collector lists a dict of numbers only once it gets another object, so its age says nothing
         opaque[:] = [e for e in opaque if id(e[0]) not in objects_of_build or e[3:] and type(e[0]) is dict]
@@ -232,6 +233,16 @@ class Observer:
             if id(write.owner) not in reads.twins and write.keeps_a_number(replayed):
                 result.kept_number = write.site, write.what
         return result
+
+    def _is_older(self, container: object) -> bool:
+        """Whether a container was there before build(). An unwritten dict of constants counts as new."""
+        return gc.is_tracked(container) and id(container) not in self._objects_of_build
+
+    def _objects_made(self) -> set[int]:
+        """Return the ids of the objects that build() made, dicts of constants included."""
+        reads = self.reads
+        own = {id(value) for value in (*vars(self).values(), *vars(reads).values())}
+        return with_ages_of_dicts(self.ids_made_by_build(), reads.writes, reads.attribute_dicts, own)
 
     def _with_instances(self, owners: Iterable[int]) -> set[int]:
         """Return the ids of owners, and of the objects whose attributes are in those that are dicts."""
@@ -270,6 +281,7 @@ class Observer:
         repeated = self._repeated(writes, replayed, guards_are_settled=True)
         result.stores, self._stores = self._stores, []
         result.pinned |= self._with_instances(id(store.owner) for store in result.stores)
+        result.pinned |= self._with_instances(older for store in result.stores for older in store.older)
         writes = [write for write in writes if id(write) not in repeated]
         counted = {(id(guard.owner), guard.key.key) for guard in result.counters}
         followed = counted | {*replayed} | {*self._followed}
@@ -299,19 +311,21 @@ class Observer:
     def _repeated(self, writes: Iterable[Write], replayed: Any, guards_are_settled: bool) -> set[int]:
         """Take back the changes that each run can make as build() did, and return the ids of their writes.
 
-        The first run makes them, too.
+        The first run makes them, too. What is stored is noted before any change is taken back, because it may
+        lie in another container that build() filled. The collector does not list a new dict of constants.
         """
-        repeated: set[int] = set()
+        repeated: list[Write] = []
+        is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
         for write in writes if self._is_of_build else ():
-            is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
             if id(write.owner) in self.reads.complete or not write.changed(is_followed):
                 continue
-            stores = write.stores(is_followed)
+            stores = write.stores(is_followed, self._is_older)
             if stores is not None and self._are_repeatable(write, stores, guards_are_settled):
                 self._stores += stores
-                write.settled(is_followed).undo()
-                repeated.add(id(write))
-        return repeated
+                repeated.append(write)
+        for write in repeated:
+            write.settled(is_followed).undo()
+        return set(map(id, repeated))
 
     def _are_repeatable(self, write: Write, stores: list[Store], guards_are_settled: bool) -> bool:
         """Whether a later call does the same, though it finds what this one stored.

@@ -6,6 +6,7 @@ taken apart and made again without their constructors. The classes are not regis
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,7 @@ from .object_trees import (
     Method,
     Opened,
     Rebuilding,
+    existing,
     has_objects,
     path_key,
 )
@@ -39,9 +41,16 @@ def tree_flatten(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
     return _flattened(tree, can_be_opened, lambda value: True)
 
 
-def flatten_containers(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
-    """Do the same for what an attribute holds: only containers and dataclasses are taken apart."""
-    return _flattened(tree, is_container_or_dataclass, is_container_or_dataclass)
+def flatten_containers(
+    tree: Any, is_kept: Callable[[Any], bool] = lambda value: False
+) -> tuple[list[Any], pytree.TreeSpec]:
+    """Do the same for what an attribute holds: only containers and dataclasses are taken apart.
+
+    `is_kept(container)`: the tree gets the container itself again.
+    """
+    opens = is_container_or_dataclass
+    is_leaf = lambda value: has_attributes(value) or is_kept(value)
+    return _flattened(tree, opens, opens, is_leaf, lambda value: existing(value) if is_kept(value) else None)
 
 
 def tree_leaves(tree: Any) -> list[Any]:
@@ -55,13 +64,17 @@ def tree_unflatten(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Any:
 
 
 def _flattened(
-    tree: Any, needs_opening: Callable[[Any], bool], opens: Callable[[Any], bool]
+    tree: Any,
+    needs_opening: Callable[[Any], bool],
+    opens: Callable[[Any], bool],
+    is_leaf: Callable[[Any], bool] | None = None,
+    node_of: Callable[[Any], pytree.TreeSpec | None] = lambda value: None,
 ) -> tuple[list[Any], pytree.TreeSpec]:
     """Return (leaves, spec) of a tree. It is torch's pytree, unless some leaf of that needs opening."""
     try:
-        flat, spec = pytree.tree_flatten(tree)
+        flat, spec = pytree.tree_flatten(tree, is_leaf)
         if any(map(needs_opening, flat)):
-            flattening = Flattening(opens)
+            flattening = Flattening(opens, node_of)
             spec = flattening.spec_of(tree)
             flat = flattening.leaves
     except RecursionError:
@@ -83,6 +96,11 @@ def can_be_opened(leaf: object) -> bool:
     if isinstance(leaf, torch.Tensor) or is_constant(leaf) or type(leaf) in SYMBOLIC_NUMBERS:
         return False
     return type(leaf) is not object and layout_of(type(leaf)) is not None
+
+
+def has_attributes(value: object) -> bool:
+    """Whether a value is a dict with attributes, as of state_dict(), which the pytree of torch would drop."""
+    return type(value) is collections.OrderedDict and bool(vars(value))
 
 
 def is_container_or_dataclass(leaf: object) -> bool:
@@ -182,8 +200,10 @@ def _plain_object(spec: pytree.TreeSpec) -> pytree.TreeSpec:
     pairs = zip(spec.context.parts, spec.children())
     code = (Existing, Method)
     kept = [(path_key(part), plain_spec(child)) for part, child in pairs if child.type not in code]
-    keys, children = [str(k) if isinstance(k, Attribute) else k for k, _ in kept], [c for _, c in kept]
     layout = spec.context.layout
+    if not layout.is_user_class:  # of a state_dict() only the entries
+        kept = [(key, child) for key, child in kept if not isinstance(key, Attribute)]
+    keys, children = [str(k) if isinstance(k, Attribute) else k for k, _ in kept], [c for _, c in kept]
     if layout.container is None or layout.is_mapping:
         return pytree.TreeSpec(dict, keys, children)
     return pytree.TreeSpec(list if layout.is_mutable else tuple, None, children)

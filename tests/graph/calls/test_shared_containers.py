@@ -20,6 +20,9 @@ class Output:
     parts: list
 
 
+LAYER = nn.BatchNorm1d(2)
+
+
 class Keeper(nn.Module):
     """An object whose methods are steps. It is a module, or holds one, or neither: that must not matter."""
 
@@ -53,6 +56,25 @@ class Keeper(nn.Module):
     def keeps_a_list_in_two_tuples(self, x):
         parts = [x * 2]
         self.latest, self.entries["latest"] = (parts, 1), (2, parts)
+
+    # -- of older containers, and of dicts that hold constants only
+    def keeps_its_own_list(self, x):
+        self.history.append(x.sum().item())
+        self.entries["history"] = self.history
+
+    def keeps_its_own_dict_in_a_new_one(self, x):
+        self.entries["sum"] = x.sum().item()
+        self.history.append({"entries": self.entries, "history": [self.history]})
+
+    def keeps_a_dict_of_constants(self, x):
+        inner = {}
+        inner["n"] = 1
+        self.entries["log"] = {"inner": inner, "sum": x.sum()}
+        self.history.append(copy.deepcopy({"inner": {"n": 2}}))
+
+    def keeps_a_dict_with_attributes(self, x):
+        self.history.append(copy.deepcopy(LAYER.state_dict()))
+        self.entries["state"] = copy.deepcopy(LAYER.state_dict())
 
     # -- in a list or dict of an attribute
     def appends(self, x):

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import functools
 import pickle
 import warnings
 import weakref
@@ -153,6 +154,73 @@ def test_an_exception_in_the_middle_leaves_what_eager_mode_leaves():
             step(*program.arguments(0), True)
         pictures.append(picture(program, step(*program.arguments(1), False)))
     assert list(differences(*pictures)) == []
+
+
+class Stop(BaseException):
+    pass
+
+
+@pytest.mark.eager_calls
+@pytest.mark.filterwarnings("ignore:.*no program can hold this call")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, Stop])
+def test_a_raised_exception_of_any_class_leaves_what_eager_mode_leaves(error):
+    def trained(compile_step):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        counts = {"calls": 0}
+
+        def step(x):
+            counts["calls"] += 1
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            if counts["calls"] == 3:
+                raise error("stop")
+
+        step, raised = compile_step(step), []
+        for _ in range(5):
+            try:
+                step(torch.ones(3, 4))
+            except error:
+                raised.append(counts["calls"])
+        gradients = [p.grad for p in model.parameters()]
+        return [*model.parameters(), *gradients, optimizer.state_dict(), counts, raised]
+
+    compiled = trained(functools.partial(flow.compile_step, backend="aten"))
+    assert list(differences(trained(lambda step: step), compiled)) == []
+
+
+@pytest.mark.eager_calls
+@pytest.mark.filterwarnings("ignore:.*no program can hold this call")
+def test_a_layer_and_a_group_that_the_step_adds_are_there_once():
+    def trained(compile_step):
+        torch.manual_seed(0)
+        layers = nn.ModuleList([nn.Linear(4, 4)])
+        optimizer = torch.optim.SGD(layers.parameters(), 0.1)
+
+        def step(x):
+            if len(layers) < 3:
+                layers.append(nn.Linear(4, 4))
+                optimizer.add_param_group({"params": list(layers[-1].parameters()), "lr": 0.05})
+            for layer in layers:
+                x = layer(x).tanh()
+            optimizer.zero_grad()
+            x.square().mean().backward()
+            optimizer.step()
+
+        step = compile_step(step)
+        for _ in range(5):
+            step(torch.ones(3, 4))
+        members = [p is q for p, q in zip(layers.parameters(), _parameters_of(optimizer), strict=True)]
+        return [*layers.parameters(), optimizer.state_dict(), members]
+
+    compiled = trained(functools.partial(flow.compile_step, backend="aten"))
+    assert list(differences(trained(lambda step: step), compiled)) == []
+
+
+def _parameters_of(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def test_train_and_eval_are_those_of_each_call():

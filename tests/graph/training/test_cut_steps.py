@@ -4,7 +4,10 @@ weights, optimizer state and random state, bit for bit.
 """
 
 import functools
+import io
 import math
+import pickle
+import threading
 import types
 import warnings
 
@@ -259,10 +262,35 @@ def passes_objects_on(w):
     return step
 
 
+def joins_a_thread(w):
+    w.kept["losses"] = []
+
+    def step(x, y):
+        loss = w.loss(x, y)
+        w.update(loss)
+        thread = threading.Thread(target=lambda: w.kept["losses"].append(loss.item()))
+        thread.start()
+        thread.join()
+        return loss
+
+    return step
+
+
+def assigns_an_attribute_of_the_optimizer(w):
+    def step(x, y):
+        loss = w.loss(x, y)
+        w.update(loss)
+        w.optimizer.last = loss.detach()
+        return loss, sorted(w.optimizer.__dict__)
+
+    return step
+
+
 TAILS = [
     prints, prints_at_times, keeps_the_best, converts_to_numpy, samples_after_the_update, returns_before_the_cut,
     binds_variables_at_times, names_of_several_kinds, is_cut_twice, writes_in_the_tail,
     steps_a_schedule_by_the_loss, raises_in_the_tail, evaluates, keeps_parameters_and_views, passes_objects_on,
+    joins_a_thread,
 ]  # fmt: skip
 
 
@@ -420,6 +448,36 @@ def test_the_last_lines_run_after_the_program(make, capsys):
         warnings.simplefilter("error")
         graph = assert_follows_eager(make, capsys)
     assert not graph._engine.eager_calls.has_begun and graph._engine.programs
+    assert "run in Python after each run of the program" in graph.explain()
+
+
+def saves_a_checkpoint(w):
+    def step(x, y):
+        loss = w.loss(x, y)
+        w.update(loss)
+        file = io.BytesIO()
+        torch.save({"model": w.model.state_dict(), "optimizer": w.optimizer.state_dict()}, file)
+        w.kept["loaded"] = torch.load(io.BytesIO(file.getvalue()))
+        return loss
+
+    return step
+
+
+def pickles_a_result(w):
+    def step(x, y):
+        loss = w.loss(x, y)
+        w.update(loss)
+        w.kept["bytes"] = pickle.dumps(loss.tolist())
+        return loss
+
+    return step
+
+
+@pytest.mark.filterwarnings("ignore:.*no program can hold this call")
+@pytest.mark.parametrize("make", [saves_a_checkpoint, pickles_a_result])
+def test_last_lines_that_raise_only_in_a_capture_run_after_the_program(make, capsys):
+    graph = assert_follows_eager(make, capsys)
+    assert graph._engine.programs
     assert "run in Python after each run of the program" in graph.explain()
 
 
@@ -672,7 +730,7 @@ def calls_itself(w):
 @pytest.mark.parametrize(
     "make",
     [
-        has_a_nonlocal_variable_in_the_tail, unbinds_a_parameter, changes_its_keywords, keeps_an_alias_of_a_list,
+        assigns_an_attribute_of_the_optimizer, has_a_nonlocal_variable_in_the_tail, unbinds_a_parameter, changes_its_keywords, keeps_an_alias_of_a_list,
         keeps_elements_of_others,
         keeps_a_row_that_it_stores, keeps_a_gradient_of_a_layer, returns_new_state_of_the_optimizer, calls_itself,
     ],

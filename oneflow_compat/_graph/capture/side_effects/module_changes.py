@@ -183,10 +183,12 @@ class ModuleChanges:
     def stored_attributes(self, used_memories: Any) -> list[StoredAttribute]:
         """Return what each run stores in attributes, and put the attributes from before build() back."""
         attributes = []
+        older = self._older_containers() if self.rebinds else set()
         for container, key, value in self.stores:
-            values, spec = flatten_containers(value)
+            values, spec = flatten_containers(value, lambda value: id(value) in older)
             leaves = tuple(values if self.rebinds else with_own_memory(values, used_memories))
-            parts = containers_in(value, is_container_or_dataclass)
+            opens = lambda value: is_container_or_dataclass(value) and id(value) not in older
+            parts = containers_in(value, opens)
             attributes.append(
                 StoredAttribute(container, key, leaves, with_sizes(spec), False, self.rebinds, parts)
             )
@@ -194,6 +196,11 @@ class ModuleChanges:
         return [  # the lists have their elements from before build() again
             replace(a, appends=type(a.container) is list and a.key >= len(a.container)) for a in attributes
         ]
+
+    def _older_containers(self) -> set[int]:
+        """Return the ids of the lists and dicts that attributes held before build()."""
+        values = (value for before in self.before.values() for value in before.attributes.values())
+        return {id(value) for value in values if type(value) in (list, dict)}
 
     def store_created(self, modules: Iterable[torch.nn.Module]) -> None:
         """Store real tensors after each run in modules that build() created and returns."""

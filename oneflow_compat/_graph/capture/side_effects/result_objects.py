@@ -19,7 +19,7 @@ import torch.utils._pytree as pytree
 from ...errors import CaptureError
 from ...program.object_layouts import layout_of
 from ...program.object_trees import Flattening, existing, refers_to_arguments
-from ...program.pytree import can_be_opened, is_container_or_dataclass, nested_too_deeply
+from ...program.pytree import can_be_opened, has_attributes, is_container_or_dataclass, nested_too_deeply
 from ...program.shared_containers import containers_in
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..interfaces import RecordedTensor
@@ -57,7 +57,7 @@ def flatten_results(
 ) -> Results:
     """Return the results as flat leaves. `made_by_build()` returns the ids of the objects that it made."""
     try:
-        flat, spec = pytree.tree_flatten(result)
+        flat, spec = pytree.tree_flatten(result, has_attributes)
         if (
             arguments is None
             and not any(map(can_be_opened, flat))

@@ -597,9 +597,13 @@ class Reads(CallReads):
             self.note_write(place(owner, key, site))
 
     def note_write(self, write: Write) -> None:
-        """Note a write of code that belongs to the program, and does not fill a cache of a library."""
+        """Note a write of code that belongs to the program, and does not fill a cache of a library.
+
+        A list is no cache: add_param_group() appends to the groups of an optimizer.
+        """
         code = write.site.code
-        if fills_for_good(code) or is_of_this_package(code.co_filename) or id(write.owner) in self.complete:
+        fills_cache = fills_for_good(code) and not is_a(write.owner, list)
+        if fills_cache or is_of_this_package(code.co_filename) or id(write.owner) in self.complete:
             return
         self.writes.append(write)
 

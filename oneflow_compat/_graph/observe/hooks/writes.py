@@ -12,6 +12,7 @@ import array
 import collections
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from ..guards.sources import (
     is_a,
     value_of_source,
 )
+from ..instrumentation.policy import stands_for_method
 from .kept_numbers import holds_number
 
 if TYPE_CHECKING:
@@ -44,10 +46,26 @@ if TYPE_CHECKING:
 class Store:
     """A value that build() put into a container outside, taken apart. The value itself is not held."""
 
-    def __init__(self, container: Any, key: Any, value: Any, appends: bool = False) -> None:
+    def __init__(
+        self,
+        container: Any,
+        key: Any,
+        value: Any,
+        appends: bool = False,
+        is_older: Callable[[object], bool] = lambda value: False,
+    ) -> None:
+        """`is_older(container)`: it was there before build(), and each run stores the container itself."""
         self.container, self.key, self.appends = container, key, appends
-        self.leaves, self.spec = flatten_containers(value)
-        self.containers = containers_in(value, is_container_or_dataclass)
+        self.older: list[int] = []  # ids of older containers in the value
+
+        def is_kept(value: object) -> bool:
+            is_kept = is_container_or_dataclass(value) and is_older(value)
+            self.older += [id(value)] if is_kept else []
+            return is_kept
+
+        self.leaves, self.spec = flatten_containers(value, is_kept)
+        opens = lambda value: is_container_or_dataclass(value) and not is_older(value)
+        self.containers = containers_in(value, opens)
 
     @property
     def owner(self) -> Any:
@@ -165,7 +183,9 @@ class Write:
         keys = [k for holder, k in written if holder == id(owner) and not is_followed(holder, k)]
         return [Guard(ITEM, owner, k, dict.get(owner, k, MISSING), None, site) for k in keys]
 
-    def stores(self, is_followed: Callable[[int, Any], bool]) -> list[Store] | None:
+    def stores(
+        self, is_followed: Callable[[int, Any], bool], is_older: Callable[[object], bool]
+    ) -> list[Store] | None:
         """Return what each run can do as build() did, or None for another change.
 
         That is an assignment, an entry of a dict, or elements at the end of a list.
@@ -173,18 +193,18 @@ class Write:
         owner = self.owner
         if self.key is not None:
             value = self.current()
-            return None if value is MISSING else [Store(Place(owner, self.key), None, value)]
+            return None if value is MISSING else [Store(Place(owner, self.key), None, value, False, is_older)]
         now, old = contents(owner), self.before
         if type(owner) in (list, collections.deque):
             if len(now) < len(old) or not _is_same(old, now[: len(old)]):
                 return None
-            return [Store(owner, i, now[i], True) for i in range(len(old), len(now))]
+            return [Store(owner, i, now[i], True, is_older) for i in range(len(old), len(now))]
         if type(owner) in (dict, collections.OrderedDict, collections.defaultdict):
             before, after = _entries(old), _entries(now)
             if [key for key in after if key in before] != list(before):  # deleted, or in another order
                 return None
             changed = (key for key in _changed_keys(old, now) if not is_followed(id(owner), key))
-            return [Store(owner, key, after[key]) for key in changed]
+            return [Store(owner, key, after[key], False, is_older) for key in changed]
         return None
 
     def undo(self) -> None:
@@ -276,7 +296,13 @@ def _changed_keys(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[Any]:
     old, new = _entries(before), _entries(now)
     if old.keys() == new.keys() and tuple(old) != tuple(new):  # move_to_end()
         return list(old)
-    return [key for key in {**old, **new} if not same_value(old.get(key, MISSING), new.get(key, MISSING))]
+    pairs = ((key, old.get(key, MISSING), new.get(key, MISSING)) for key in {**old, **new})
+    return [key for key, was, now in pairs if not (same_value(was, now) or _is_of_capture(was))]
+
+
+def _is_of_capture(value: object) -> bool:
+    """Whether a value stood for a method of an object while build() was captured."""
+    return type(value) is FunctionType and stands_for_method(value.__code__)
 
 
 def _is_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
