@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ..observe import Guard, checker_of, sources
+from ..observe import Guard, checker_of, sources, values
 from ..program.locations import Keys
 from ..program.nested_state import found_at, leaves
 from ..program.python_values import MISSING, tensor_meta
@@ -63,11 +63,11 @@ class OptimizerIdentity:
 
     def _hook_guards(self) -> Iterator[Guard]:
         """Yield guards of the hooks. torch numbers the hooks of a process when it adds one."""
-        yield _guard(sources.ATTRIBUTE, RemovableHandle, "next_id", RemovableHandle.next_id)
+        yield Guard(sources.Attribute("next_id"), RemovableHandle, RemovableHandle.next_id)
         for dicts in self._hook_dicts():
             for hooks in dicts:
                 if hooks:
-                    yield _guard(sources.CONTENTS, hooks, None, sources.contents(hooks))
+                    yield Guard(sources.CONTENTS, hooks, values.contents(hooks))
 
     def _hook_dicts(self) -> Iterator[Sequence[HookDict | None]]:
         for optimizer in self.optimizers:
@@ -115,10 +115,6 @@ class OptimizerIdentity:
         return bool(with_state or with_groups)
 
 
-def _guard(access: str, owner: object, key: object, value: object) -> Guard:
-    return Guard(access, owner, key, value, None, None)
-
-
 class _Optimizer:
     """The groups, parameters and state holders of one optimizer."""
 
@@ -138,25 +134,25 @@ class _Optimizer:
         attributes = vars(self.optimizer)
         # a class that wraps an optimizer has properties
         if not {"param_groups", "state"} <= attributes.keys():
-            yield _guard(sources.FLAG, (self,), "is_same", True)
+            yield Guard(sources.Flag("is_same"), (self,), True)
         for name in ("param_groups", "state", "step"):
-            yield _guard(sources.ITEM, attributes, name, attributes.get(name, MISSING))
+            yield Guard(sources.Item(name), attributes, attributes.get(name, MISSING))
         groups = self.optimizer.param_groups
-        yield _guard(sources.CONTENTS, groups, None, sources.contents(groups))
+        yield Guard(sources.CONTENTS, groups, values.contents(groups))
         for group in groups:
-            yield _guard(sources.ITEM, group, "params", group["params"])
-            yield _guard(sources.CONTENTS, group["params"], None, sources.contents(group["params"]))
+            yield Guard(sources.Item("params"), group, group["params"])
+            yield Guard(sources.CONTENTS, group["params"], values.contents(group["params"]))
         state = self.optimizer.state
-        yield _guard(sources.CONTENTS, state, None, sources.contents(state))
+        yield Guard(sources.CONTENTS, state, values.contents(state))
         for holder in (*groups, *state.values()):  # step() may look for what is not there yet
             if isinstance(holder, dict):
-                yield _guard(sources.SIZE, holder, None, len(holder))
+                yield Guard(sources.SIZE, holder, len(holder))
         for holder in (*groups, *state.values()):  # another tensor may have another layout, or share memory
             for path, tensor in _tensors_in(holder):
                 container = found_at(holder, path[:-1])
-                access = sources.ITEM if isinstance(container, dict) else sources.ELEMENT
-                yield _guard(access, container, path[-1], tensor)
-                yield _guard(sources.LAYOUT, tensor, None, tensor_meta(tensor))
+                source = sources.Item if isinstance(container, dict) else sources.Element
+                yield Guard(source(path[-1]), container, tensor)
+                yield Guard(sources.LAYOUT, tensor, tensor_meta(tensor))
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield the parameters and the tensors in options and state, in a fixed order."""

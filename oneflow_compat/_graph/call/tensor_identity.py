@@ -69,15 +69,15 @@ class TensorIdentity:
         entries = [(t.container, t.key, now) for t, now in zip(self.tensors, self.expected)]
         entries += [(container, key, self.expected[index]) for index, container, key in self.aliases]
         for container, key, tensor in entries:
-            access = sources.ITEM if isinstance(container, dict) else sources.ELEMENT
-            yield Guard(access, container, key, tensor, None, None)
+            source = sources.Item if isinstance(container, dict) else sources.Element
+            yield Guard(source(key), container, tensor)
         for tensor in filter(has_plain_layout, self.expected):
-            yield Guard(sources.LAYOUT, tensor, None, tensor_meta(tensor), None, None)
+            yield Guard(sources.LAYOUT, tensor, tensor_meta(tensor))
         others = [(t, trained) for _, t, trained in self.parameters if not has_plain_layout(t)]
         for is_trained in (True, False):
             tensors = tuple(tensor for tensor, was_trained in others if was_trained is is_trained)
             if tensors:
-                yield Guard(sources.FLAG, tensors, "requires_grad", is_trained, None, None)
+                yield Guard(sources.Flag("requires_grad"), tensors, is_trained)
 
     def holds(self) -> bool:
         """Whether the program accepts the tensors that lie there now; it reads them from now on."""

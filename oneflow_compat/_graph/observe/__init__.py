@@ -19,11 +19,12 @@ from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 
 from ..._active import capturing
-from .guards import sources
+from .guards import sources, values
 from .guards.call_tests import alike_test, separate_test, unknown
+from .guards.checkers import checker_of
 from .guards.counters import count
 from .guards.layouts import has_plain_layout
-from .guards.python_guards import Change, PythonGuards, checker_of
+from .guards.python_guards import Change, PythonGuards
 from .guards.sources import Guard
 from .guards.torch_settings import restore_settings, setting_guards
 from .hooks.tensor_reads import facts_of_arguments
@@ -55,6 +56,7 @@ __all__ = [
     "setting_guards",
     "sources",
     "unknown",
+    "values",
     "why_unobserved",
 ]
 
