@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ..observe import Guard, checker_of, sources, values
+from ..observe import Failure, Guard, checker_of, sources, values
 from ..program.locations import Keys
 from ..program.nested_state import found_at, leaves
 from ..program.python_values import MISSING, tensor_meta
@@ -36,9 +36,9 @@ _tensor_hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_ho
 class OptimizerIdentity:
     """The facts about optimizers that one program relies on.
 
-    After `holds()` returned False, `changed` names the fact. `state_replaced` tells whether an optimizer has
-    other state, and `same_layout` whether new groups and new state are laid out like the old ones, so that
-    the program can read them instead: load_state_dict() makes such groups and such state.
+    After `check()` returned a failure, `state_replaced` tells whether an optimizer has other state, and
+    `same_layout` whether new groups and new state are laid out like the old ones, so that the program can
+    read them instead: load_state_dict() makes such groups and such state.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class OptimizerIdentity:
         self._trained = trained + [tensor for tensor in differentiated if id(tensor) not in trained_ids]
         self._hooks = self._hook_facts()
         self._sharing = self._shared_memory()
-        self.changed: str | None = None
         self.state_replaced = self.same_layout = False
         self._note()
 
@@ -77,21 +76,20 @@ class OptimizerIdentity:
     def _hook_facts(self) -> list[HookFacts]:
         return list(map(_hooks_of, self._hook_dicts()))
 
-    def holds(self) -> bool:
-        """Whether every fact is as at the capture; the checker answers the ordinary case."""
+    def check(self) -> Failure | None:
+        """Return a fact that is not as at the capture, or None; the checker answers the ordinary case."""
         self.state_replaced = self.same_layout = False
-        self.changed = "a hook" if self._hook_facts() != self._hooks else None
         for optimizer in self.optimizers:
             optimizer.take_schedule()
+        changed = "a hook" if self._hook_facts() != self._hooks else None
         differences = (optimizer.difference() for optimizer in self.optimizers)
-        self.changed = self.changed or next(filter(None, differences), None)
-        if self.changed is not None or self._is_replaced():
-            return False
-        if self._shared_memory() != self._sharing:
-            self.changed = "memory that state of an optimizer shares"
-            return False
+        changed = changed or next(filter(None, differences), None) or self._replaced()
+        if changed is None and self._shared_memory() != self._sharing:
+            changed = "memory that state of an optimizer shares"
+        if changed is not None:
+            return Failure(changed)
         self._note()
-        return True
+        return None
 
     def _shared_memory(self) -> list[int]:
         """For each parameter and each tensor of options and state, the index of the earliest in its memory.
@@ -102,17 +100,16 @@ class OptimizerIdentity:
         tensors = (tensor for optimizer in self.optimizers for tensor in optimizer.tensors())
         return [earliest.setdefault(_memory(tensor), index) for index, tensor in enumerate(tensors)]
 
-    def _is_replaced(self) -> bool:
+    def _replaced(self) -> str | None:
+        """Return which state or groups were replaced, the state first."""
         with_state = [optimizer for optimizer in self.optimizers if optimizer.is_state_replaced()]
         with_groups = [optimizer for optimizer in self.optimizers if optimizer.has_new_groups()]
-        for optimizer in with_groups:
-            self.changed = f"the groups of optimizer {optimizer.index}"
-        for optimizer in with_state:
-            self.changed = f"the state of optimizer {optimizer.index}"
         self.state_replaced = bool(with_state)
         same_layout = all(optimizer.has_same_layout() for optimizer in with_state)
         self.same_layout = same_layout and self._shared_memory() == self._sharing
-        return bool(with_state or with_groups)
+        if with_state:
+            return f"the state of optimizer {with_state[-1].index}"
+        return f"the groups of optimizer {with_groups[-1].index}" if with_groups else None
 
 
 class _Optimizer:

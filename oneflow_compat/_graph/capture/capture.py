@@ -207,7 +207,7 @@ class Capture:
         self._install_new_state(captured)
         if self.kept_gradients is not None:
             self.kept_gradients.note()
-        return captured.for_one_call() if self.python_values.serves_one_call else captured
+        return captured.for_one_call() if self.python_values.ending is not None else captured
 
     def _note_module(self, module: torch.nn.Module) -> None:
         with self.number_inputs.hidden():

@@ -23,30 +23,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Change:
-    """The guard that failed: why another program was needed."""
+class Failure:
+    """A guard or another test that failed: why another program was needed."""
 
     label: str
-    old: str
-    new: str
-    code_location: tuple[Any, ...] | None
+    old: str = ""
+    new: str = ""
+    code_location: tuple[Any, ...] | None = None
     number: NumberSource | None = None  # of a number that holds another one now
 
 
 class PythonGuards:
-    """Guards of one program. `holds()` is True while every source holds its value or an equal one.
-
-    `changed` is the label of the source that made `holds()` return False, and `change` says more of it.
-    """
+    """Guards of one program. `check()` returns None while every source holds its value or an equal one."""
 
     def __init__(self, guards: Any, pinned: Any = (), unfollowed: Any = ()) -> None:
         self.guards, self.unfollowed = guards, unfollowed
         self.pinned = {*pinned}  # ids of objects that no equal one may replace
-        self.changed: str | None = None
-        self.change: Change | None = None
         # called once with a guard whose module was put into another mode
         self.mode_changed: Callable[..., Any] | None = None
-        self.serves_one_call = False  # whether build() filled in what it found empty
+        self.ending: Failure | None = None  # why no later call can use the program
         self.undo_writes: Callable[[], None] = _nothing  # takes back what build() changed, until it has run
         self.unrepeated: tuple[Any, str] | None = None  # (site, what) of a change that no run repeats
         self.kept_number: tuple[Site, str] | None = None  # (site, what) of a number that no run fills in
@@ -58,7 +53,7 @@ class PythonGuards:
         self.groups: list[Group] = []
         self._checker: Any = None
         self._is_checker_new = False  # built in a check that has not accepted all groups yet
-        # None while nothing was written. Otherwise, or if the checker is new, holds() looks closer
+        # None while nothing was written. Otherwise, or if the checker is new, check() looks closer
         self.first_change: Callable[[], int | None] = _unknown
 
     @property
@@ -78,18 +73,15 @@ class PythonGuards:
         self.kept_number = self.kept_number or other.kept_number
         undo_first, undo_last = other.undo_writes, self.undo_writes
         self.undo_writes = lambda: (undo_first(), undo_last())[1]
-        if other.serves_one_call and not self.serves_one_call:
-            self.serves_one_call, self.changed, self.change = True, other.changed, other.change
+        self.ending = self.ending or other.ending
 
     def end_with_this_call(self, guard: Guard) -> None:
         """Let no later call use the program, because build() itself changed what this guard compares."""
-        self.serves_one_call = True
-        self._fails(guard)
+        self.ending = _failure_of(guard)
 
     def end_for_reason(self, what: str, site: Site | None) -> None:
         """Let no later call use the program, because build() changes or reads what no program follows."""
-        self.serves_one_call, self.changed = True, what
-        self.change = Change(what, "", "", site.code_location if site is not None else None)
+        self.ending = Failure(what, code_location=site.code_location if site is not None else None)
 
     def keep_writes(self) -> None:
         """Forget what was there before build() wrote, because the program has run."""
@@ -129,8 +121,8 @@ class PythonGuards:
         self._checker = new_checker(self.groups)
         self.first_change = _unknown if self._is_checker_new else self._checker.first_change
 
-    def holds(self, rebind: Any) -> bool:
-        """Whether the program is valid.
+    def check(self, rebind: Callable[[int, torch.Tensor], None]) -> Failure | None:
+        """Return the guard that makes the program invalid, or None.
 
         `rebind(free index, tensor)` is called for a tensor that was replaced by one with the same metadata.
         """
@@ -139,10 +131,10 @@ class PythonGuards:
             adoption = _Adoption(self)
             for guard in self.groups[index].guards:
                 if not adoption.accepts_guard(guard):
-                    return self._fails(guard)
+                    return _failure_of(guard)
             tie = adoption.broken_tie()
             if tie is not None:
-                return self._fails(tie)
+                return _failure_of(tie)
             groups = self.groups
             followed = adoption.apply(rebind)
             if self.groups is not groups:  # guards follow other objects now
@@ -153,7 +145,7 @@ class PythonGuards:
                 index = min([index, *differing])
             index = self._next_change(index)
         self._is_checker_new, self.first_change = False, self._checker.first_change
-        return True
+        return None
 
     def follow(self, owners: dict[int, Any]) -> list[int]:
         """Guard layouts and attributes of other tensors from now on, with the values of the old ones.
@@ -181,15 +173,14 @@ class PythonGuards:
         later = range(index + 1, len(self.groups))
         return next((i for i in later if not self.groups[i].holds()), None)
 
-    def _fails(self, guard: Any) -> bool:
-        self.changed = guard.label
-        old, new = _shown(guard.value), _shown(guard.current())
-        self.change = Change(guard.label, old, new, guard.code_location, changed_number(guard))
-        return False
-
     def tell_mode(self, guard: Any) -> None:
         if self.mode_changed is not None:
             self.mode_changed(guard)
+
+
+def _failure_of(guard: Guard) -> Failure:
+    old, new = _shown(guard.value), _shown(guard.current())
+    return Failure(guard.label, old, new, guard.code_location, changed_number(guard))
 
 
 def _nothing() -> None:

@@ -452,7 +452,7 @@ class Guard:
 
     def holds(self) -> bool:
         """Whether the source holds the same value; an equal one that was made anew is another one."""
-        return self.source.is_same(self.value, self.current())
+        return self.source.is_same(self.value, self.read(self.owner))
 
     @property
     def code_location(self) -> Any:
