@@ -2,7 +2,7 @@
 // that nothing that build() read has changed. The library is built against Python's limited API, so it works
 // with every Python from 3.10 on.
 //
-// The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. observe/guards/checkers.py
+// The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. observe/guards/native.py
 // probes each of them when the library is loaded, and uses no test whose probe fails.
 #include "guards/calls.h"
 #include "guards/read_tests.h"
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Incremented whenever the format of the tests that build() takes changes. checkers.py uses the library only
+// Incremented whenever the format of the tests that build() takes changes. native.py uses the library only
 // if the numbers match.
 constexpr int kInterface = 5;
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-// Exported by every Python from 3.10 to 3.13, and left out of the limited API. checkers.py probes them.
+// Exported by every Python from 3.10 to 3.13, and left out of the limited API. native.py probes them.
 extern "C" {
 PyObject* PyFunction_GetCode(PyObject*);
 PyObject* PyFunction_GetDefaults(PyObject*);
@@ -59,7 +59,7 @@ struct Entry {
 };
 
 // The bytes of some TensorImpls, each from its storage to its dtype and device (c10/core/TensorImpl.h): for a
-// tensor of at most five dimensions, the sizes and strides lie among them. checkers.py probes the offsets.
+// tensor of at most five dimensions, the sizes and strides lie among them. native.py probes the offsets.
 struct Layouts {
   Py_ssize_t implementation;  // offset of the TensorImpl pointer in a tensor object
   Py_ssize_t begin, size;     // of the bytes of one tensor

@@ -24,13 +24,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from .argument_sizes import ArgumentSizes
-from .explanations import Explanation, of_change
+from .explanations import Explanation, of_failure
 from .varying_numbers import VaryingNumbers
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from .observe.guards.python_guards import Change
+    from .observe.guards.python_guards import Failure
     from .program.locations import GroupOption
     from .program.symbolic import Branch
 
@@ -94,13 +94,13 @@ class Assumptions:
         self._cuts = list(explanations)
         self.explanations += self._cuts
 
-    def explain_change(self, label: str, change: Change | None) -> tuple[Explanation, int]:
+    def explain_failure(self, failure: Failure) -> tuple[Explanation, int]:
         """Note a failed guard in place of its last failure. Return the note and the count of failures."""
-        self._changes[label] += 1
-        explanation = of_change(label, change, self._changes[label])
+        self._changes[failure.label] += 1
+        explanation = of_failure(failure, self._changes[failure.label])
         self.explanations[:] = [e for e in self.explanations if e.subject != explanation.subject]
         self.explanations.append(explanation)
-        return explanation, self._changes[label]
+        return explanation, self._changes[failure.label]
 
     def count_code(self, name: str, code: Hashable) -> int:
         """Note a function or class among the arguments. Return how many of this name there were, or 0 if it

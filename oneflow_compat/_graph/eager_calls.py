@@ -109,8 +109,8 @@ class EagerCalls:
         self._unused = 0 if latest is None or latest.has_served_again else self._unused + 1
         if self._unused >= _MOST_UNUSED and self.are_possible():
             self._skipped = min(4 ** (self._unused - _MOST_UNUSED + 1) - 1, _MOST_SKIPPED)
-            guards = latest.python_guards if latest is not None else entry.python_guards
-            what = guards.changed or "another number or structure of an argument"
+            failure = (latest if latest is not None else entry).validity.failure
+            what = failure.label if failure is not None else "another number or structure of an argument"
             self._tell(
                 f"each of the last {_MOST_UNUSED} programs served one call, because each call has {what}; a"
                 " number that changes in each call may be a tensor"
@@ -121,8 +121,7 @@ class EagerCalls:
             return
         self._fail()
         if self._failures > 1:
-            guards = entry.python_guards
-            self._tell(str(of_repeated_change(guards.changed, guards.change)))
+            self._tell(str(of_repeated_change(entry.validity.failure)))
 
     def note_refusal(self, reason: str) -> None:
         """Note a capture that raised, and warn of each reason once."""

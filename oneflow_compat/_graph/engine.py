@@ -448,20 +448,19 @@ class Engine:
 
     def _note_change(self, entry: Entry) -> Explanation | None:
         """Record that a value the program assumed fixed has changed; report repeated changes."""
-        label = entry.python_guards.changed
-        if label is not None:
-            entry.python_guards.changed = None
-            if label == VALUES and entry.guards.fixes_sizes and self.assumptions.let_dependent_sizes_vary():
-                return None
-            change = entry.python_guards.change
-            if change is not None and change.label == label and change.number is not None:
-                self.assumptions.numbers.add([change.number])
-            explanation, count = self.assumptions.explain_change(label, change)
-            if self.config.on_change is not None:
-                self.config.on_change(explanation)
-            report_repeated(self.name, label, count)
-            return explanation
-        return None
+        failure, entry.validity.failure = entry.validity.failure, None
+        if failure is None:
+            return None
+        label = failure.label
+        if label == VALUES and entry.guards.fixes_sizes and self.assumptions.let_dependent_sizes_vary():
+            return None
+        if failure.number is not None:
+            self.assumptions.numbers.add([failure.number])
+        explanation, count = self.assumptions.explain_failure(failure)
+        if self.config.on_change is not None:
+            self.config.on_change(explanation)
+        report_repeated(self.name, label, count)
+        return explanation
 
     def _note_local_code(self, key: Signature) -> None:
         """Report functions and classes among the arguments that are other ones at call after call."""

@@ -12,7 +12,7 @@ from .program.random_functions import samples
 
 if TYPE_CHECKING:
     from .errors import CodeLocation, Specialization
-    from .observe.guards.python_guards import Change
+    from .observe.guards.python_guards import Failure
     from .program.program import Program
 
 
@@ -29,16 +29,13 @@ class Explanation:
         return f"{self.subject}: {self.reason}{location}"
 
 
-def of_change(label: str, change: Change | None, count: int) -> Explanation:
+def of_failure(failure: Failure, count: int) -> Explanation:
     """Return the guard that failed: the latest change of its value, and how often it changed."""
-    values, location = "", None
-    if change is not None and change.label == label:
-        location = change.code_location
-        if change.old or change.new:  # a value that no program repeats is not shown
-            values = f" from {change.old} to {change.new}"
+    is_shown = failure.old or failure.new  # a value that no program repeats is not shown
+    values = f" from {failure.old} to {failure.new}" if is_shown else ""
     changes = "this change" if count == 1 else f"each of {count} changes"
     reason = f"changed{values}; another program was made for {changes}"
-    return Explanation(f"guard of {label}", reason, location)
+    return Explanation(f"guard of {failure.label}", reason, failure.code_location)
 
 
 def of_specialization(item: Specialization, for_each_size: bool) -> Explanation:
@@ -64,10 +61,11 @@ def of_constant_options(error: BaseException) -> Explanation:
     return Explanation("an option of an optimizer that build() reads", reason, raised_at(error))
 
 
-def of_repeated_change(what: str | None, change: Change | None) -> Explanation:
+def of_repeated_change(failure: Failure | None) -> Explanation:
     """Return what build() changes in each call, so that its program serves one call."""
-    location = change.code_location if change is not None else None
-    return Explanation("build()", f"each call meets {what or 'new state of an optimizer'}", location)
+    if failure is None:
+        return Explanation("build()", "each call meets new state of an optimizer")
+    return Explanation("build()", f"each call meets {failure.label}", failure.code_location)
 
 
 def of_lead(error: BaseException, location: CodeLocation) -> Explanation:

@@ -11,7 +11,7 @@ from oneflow._graph.capture.capture import Capture
 from oneflow._graph.config import Config
 from oneflow._graph.definition import GraphDefinition
 from oneflow._graph.explanations import Explanation
-from oneflow._graph.observe.guards.python_guards import Change
+from oneflow._graph.observe.guards.python_guards import Failure
 
 
 def captured(definition, assumptions, *args):
@@ -86,7 +86,7 @@ def test_the_latest_change_of_a_guard_replaces_its_explanation():
     assumptions.explain(Explanation("an option", "changed"))
     assumptions.explain(Explanation("an option", "changed"))
     for old, new in (("1", "2"), ("2", "3")):
-        explanation, count = assumptions.explain_change("scale", Change("scale", old, new, None))
+        explanation, count = assumptions.explain_failure(Failure("scale", old, new))
     assert count == 2 and "from 2 to 3" in explanation.reason and "each of 2 changes" in explanation.reason
     assert [e.subject for e in assumptions.explanations] == ["an option", "guard of scale"]
 

@@ -81,7 +81,8 @@ class Entry:
     def values_besides_arguments(self) -> tuple[Any, ...]:
         """Return the values of the slots, with None for arguments. Raise if a tensor no longer fits."""
         if not self.prologue.holds_without_arguments((Stage.TENSORS,)):
-            changed = self.python_guards.changed or "of a parameter"
+            failure = self.validity.failure
+            changed = failure.label if failure is not None else "of a parameter"
             raise RuntimeError(
                 f"graph {self.program.name}: the tensor {changed} was replaced or changed since the last"
                 " call; call the graph once more before its program is written"

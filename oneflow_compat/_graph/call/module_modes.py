@@ -36,7 +36,7 @@ class ModeNotice:
         self._scripts = [module for module, _ in scripts]  # attributes of script modules lie in C++
         self._modes = [training for _, training in (*readers, *scripts)]
         self._checker = checker_of(
-            Guard(sources.ITEM, attributes, "training", mode, None, None)
+            Guard(sources.Item("training"), attributes, mode)
             for attributes, mode in zip(self._attributes, self._modes)
         )
 

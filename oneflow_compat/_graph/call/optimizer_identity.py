@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ..observe import Guard, checker_of, sources
+from ..observe import Failure, Guard, checker_of, sources, values
 from ..program.locations import Keys
 from ..program.nested_state import found_at, leaves
 from ..program.python_values import MISSING, tensor_meta
@@ -36,9 +36,9 @@ _tensor_hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_ho
 class OptimizerIdentity:
     """The facts about optimizers that one program relies on.
 
-    After `holds()` returned False, `changed` names the fact. `state_replaced` tells whether an optimizer has
-    other state, and `same_layout` whether new groups and new state are laid out like the old ones, so that
-    the program can read them instead: load_state_dict() makes such groups and such state.
+    After `check()` returned a failure, `state_replaced` tells whether an optimizer has other state, and
+    `same_layout` whether new groups and new state are laid out like the old ones, so that the program can
+    read them instead: load_state_dict() makes such groups and such state.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class OptimizerIdentity:
         self._trained = trained + [tensor for tensor in differentiated if id(tensor) not in trained_ids]
         self._hooks = self._hook_facts()
         self._sharing = self._shared_memory()
-        self.changed: str | None = None
         self.state_replaced = self.same_layout = False
         self._note()
 
@@ -63,11 +62,11 @@ class OptimizerIdentity:
 
     def _hook_guards(self) -> Iterator[Guard]:
         """Yield guards of the hooks. torch numbers the hooks of a process when it adds one."""
-        yield _guard(sources.ATTRIBUTE, RemovableHandle, "next_id", RemovableHandle.next_id)
+        yield Guard(sources.Attribute("next_id"), RemovableHandle, RemovableHandle.next_id)
         for dicts in self._hook_dicts():
             for hooks in dicts:
                 if hooks:
-                    yield _guard(sources.CONTENTS, hooks, None, sources.contents(hooks))
+                    yield Guard(sources.CONTENTS, hooks, values.contents(hooks))
 
     def _hook_dicts(self) -> Iterator[Sequence[HookDict | None]]:
         for optimizer in self.optimizers:
@@ -77,21 +76,20 @@ class OptimizerIdentity:
     def _hook_facts(self) -> list[HookFacts]:
         return list(map(_hooks_of, self._hook_dicts()))
 
-    def holds(self) -> bool:
-        """Whether every fact is as at the capture; the checker answers the ordinary case."""
+    def check(self) -> Failure | None:
+        """Return a fact that is not as at the capture, or None; the checker answers the ordinary case."""
         self.state_replaced = self.same_layout = False
-        self.changed = "a hook" if self._hook_facts() != self._hooks else None
         for optimizer in self.optimizers:
             optimizer.take_schedule()
+        changed = "a hook" if self._hook_facts() != self._hooks else None
         differences = (optimizer.difference() for optimizer in self.optimizers)
-        self.changed = self.changed or next(filter(None, differences), None)
-        if self.changed is not None or self._is_replaced():
-            return False
-        if self._shared_memory() != self._sharing:
-            self.changed = "memory that state of an optimizer shares"
-            return False
+        changed = changed or next(filter(None, differences), None) or self._replaced()
+        if changed is None and self._shared_memory() != self._sharing:
+            changed = "memory that state of an optimizer shares"
+        if changed is not None:
+            return Failure(changed)
         self._note()
-        return True
+        return None
 
     def _shared_memory(self) -> list[int]:
         """For each parameter and each tensor of options and state, the index of the earliest in its memory.
@@ -102,21 +100,16 @@ class OptimizerIdentity:
         tensors = (tensor for optimizer in self.optimizers for tensor in optimizer.tensors())
         return [earliest.setdefault(_memory(tensor), index) for index, tensor in enumerate(tensors)]
 
-    def _is_replaced(self) -> bool:
+    def _replaced(self) -> str | None:
+        """Return which state or groups were replaced, the state first."""
         with_state = [optimizer for optimizer in self.optimizers if optimizer.is_state_replaced()]
         with_groups = [optimizer for optimizer in self.optimizers if optimizer.has_new_groups()]
-        for optimizer in with_groups:
-            self.changed = f"the groups of optimizer {optimizer.index}"
-        for optimizer in with_state:
-            self.changed = f"the state of optimizer {optimizer.index}"
         self.state_replaced = bool(with_state)
         same_layout = all(optimizer.has_same_layout() for optimizer in with_state)
         self.same_layout = same_layout and self._shared_memory() == self._sharing
-        return bool(with_state or with_groups)
-
-
-def _guard(access: str, owner: object, key: object, value: object) -> Guard:
-    return Guard(access, owner, key, value, None, None)
+        if with_state:
+            return f"the state of optimizer {with_state[-1].index}"
+        return f"the groups of optimizer {with_groups[-1].index}" if with_groups else None
 
 
 class _Optimizer:
@@ -138,25 +131,25 @@ class _Optimizer:
         attributes = vars(self.optimizer)
         # a class that wraps an optimizer has properties
         if not {"param_groups", "state"} <= attributes.keys():
-            yield _guard(sources.FLAG, (self,), "is_same", True)
+            yield Guard(sources.Flag("is_same"), (self,), True)
         for name in ("param_groups", "state", "step"):
-            yield _guard(sources.ITEM, attributes, name, attributes.get(name, MISSING))
+            yield Guard(sources.Item(name), attributes, attributes.get(name, MISSING))
         groups = self.optimizer.param_groups
-        yield _guard(sources.CONTENTS, groups, None, sources.contents(groups))
+        yield Guard(sources.CONTENTS, groups, values.contents(groups))
         for group in groups:
-            yield _guard(sources.ITEM, group, "params", group["params"])
-            yield _guard(sources.CONTENTS, group["params"], None, sources.contents(group["params"]))
+            yield Guard(sources.Item("params"), group, group["params"])
+            yield Guard(sources.CONTENTS, group["params"], values.contents(group["params"]))
         state = self.optimizer.state
-        yield _guard(sources.CONTENTS, state, None, sources.contents(state))
+        yield Guard(sources.CONTENTS, state, values.contents(state))
         for holder in (*groups, *state.values()):  # step() may look for what is not there yet
             if isinstance(holder, dict):
-                yield _guard(sources.SIZE, holder, None, len(holder))
+                yield Guard(sources.SIZE, holder, len(holder))
         for holder in (*groups, *state.values()):  # another tensor may have another layout, or share memory
             for path, tensor in _tensors_in(holder):
                 container = found_at(holder, path[:-1])
-                access = sources.ITEM if isinstance(container, dict) else sources.ELEMENT
-                yield _guard(access, container, path[-1], tensor)
-                yield _guard(sources.LAYOUT, tensor, None, tensor_meta(tensor))
+                source = sources.Item if isinstance(container, dict) else sources.Element
+                yield Guard(source(path[-1]), container, tensor)
+                yield Guard(sources.LAYOUT, tensor, tensor_meta(tensor))
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield the parameters and the tensors in options and state, in a fixed order."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._global.marks import OfSeveralRanks
-from ..observe import Guard, checker_of, has_plain_layout, separate_test, sources, unknown
+from ..observe import Failure, Guard, checker_of, has_plain_layout, separate_test, sources, unknown
 from ..program.captured import Guards
 from ..program.locations import Argument, Gradient, StateEntry
 from ..program.program import Program
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class TensorIdentity:
-    """The named tensors of one program. `changed` is the name of the one that made `holds()` return False."""
+    """The named tensors of one program."""
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class TensorIdentity:
         parameters = [(name, tensor) for role, name, tensor in named if training and role == "param"]
         # None of them is replaced while the program holds.
         self.parameters = [(name, tensor, tensor.requires_grad) for name, tensor in parameters]
-        self.changed: str | None = None
         self._note()
 
     def bind(self, tensors: Sequence[TensorSlot]) -> None:
@@ -69,38 +68,34 @@ class TensorIdentity:
         entries = [(t.container, t.key, now) for t, now in zip(self.tensors, self.expected)]
         entries += [(container, key, self.expected[index]) for index, container, key in self.aliases]
         for container, key, tensor in entries:
-            access = sources.ITEM if isinstance(container, dict) else sources.ELEMENT
-            yield Guard(access, container, key, tensor, None, None)
+            source = sources.Item if isinstance(container, dict) else sources.Element
+            yield Guard(source(key), container, tensor)
         for tensor in filter(has_plain_layout, self.expected):
-            yield Guard(sources.LAYOUT, tensor, None, tensor_meta(tensor), None, None)
+            yield Guard(sources.LAYOUT, tensor, tensor_meta(tensor))
         others = [(t, trained) for _, t, trained in self.parameters if not has_plain_layout(t)]
         for is_trained in (True, False):
             tensors = tuple(tensor for tensor, was_trained in others if was_trained is is_trained)
             if tensors:
-                yield Guard(sources.FLAG, tensors, "requires_grad", is_trained, None, None)
+                yield Guard(sources.Flag("requires_grad"), tensors, is_trained)
 
-    def holds(self) -> bool:
-        """Whether the program accepts the tensors that lie there now; it reads them from now on."""
+    def check(self) -> Failure | None:
+        """Take the tensors that lie there now for those to read. Return the one that is not accepted."""
         current = [get_item(tensor.container, tensor.key) for tensor in self.tensors]
         for tensor, before, now in zip(self.tensors, self.expected, current):
             if now is not before and not self._accepts(tensor, now):
-                self.changed = tensor.slot.name
-                return False
+                return Failure(tensor.slot.name)
         for index, container, key in self.aliases:
             if get_item(container, key) is not current[index]:
-                self.changed = self.tensors[index].slot.name
-                return False
+                return Failure(self.tensors[index].slot.name)
         for name, parameter, was_trained in self.parameters:
             if parameter.requires_grad is not was_trained:
-                self.changed = f"requires_grad of {name}"
-                return False
+                return Failure(f"requires_grad of {name}")
         for tensor, metadata, now in zip(self.tensors, self._metadata, current):
             if tensor_meta(now) != metadata:
-                self.changed = tensor.slot.name
-                return False
+                return Failure(tensor.slot.name)
         self.expected = current
         self._note()
-        return True
+        return None
 
     def _accepts(self, tensor: TensorSlot, now: object) -> bool:
         is_trainable = self.training and tensor.slot.role == "param"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..observe import Change, has_plain_layout
+from ..observe import Failure, has_plain_layout
 from ..program.captured import Captured
-from ..program.guards.argument_facts import ArgumentFacts
+from ..program.guards.argument_facts import ArgumentFact, ArgumentFacts
 from ..program.guards.scalar_guards import compile_guard
 from ..program.locations import (
     Gradient,
@@ -66,6 +66,8 @@ class Validity:
         # no later call can be served: optimizer state was replaced, or the program served its only call
         self.dead = False
         self.python_guards = self.guards.python_values
+        # why the program does not serve a call, or will serve no other one, until the engine takes note
+        self.failure = self.python_guards.ending
         named = [*self.live.entries.values(), *_option_tensors(captured)]
         self.python_guards.bind(self.guards.free_index, named, self.live.free, _compared_layouts(captured))
         self.options = tuple(_fixed_options(captured))
@@ -94,7 +96,7 @@ class Validity:
         self._tensor_checker = scope.bind(self._tensors.checker)
         return (
             Test("sizes of arguments", self._same_sizes(scope), Stage.ARGUMENTS),
-            Test("facts of arguments", self._same_facts(scope), Stage.ARGUMENTS, self._note_fact),
+            Test("facts of arguments", self._same_facts(scope), Stage.ARGUMENTS),
             Test("program serves further calls", f"not {scope.bind(self)}.dead"),
             Test(
                 "optimizers",
@@ -121,33 +123,35 @@ class Validity:
         return f"{scope.bind(dimensions.compile())}(args)" if dimensions is not None else ""
 
     def _same_facts(self, scope: Scope) -> str:
-        self._facts = ArgumentFacts(self.guards.argument_facts)
-        return f"{scope.bind(self._facts.hold)}(args)" if self._facts.facts else ""
+        facts = ArgumentFacts(self.guards.argument_facts, self._fact_fails)
+        return f"{scope.bind(facts.hold)}(args)" if facts.facts else ""
 
-    def _note_fact(self) -> bool:
-        if self._facts.changed is not None:
-            fact, value = self._facts.changed
-            self.python_guards.changed = fact.label
-            self.python_guards.change = Change(fact.label, repr(fact.value), repr(value), fact.code_location)
-        return False
+    def _fact_fails(self, fact: ArgumentFact, value: object) -> bool:
+        return self._holds(Failure(fact.label, repr(fact.value), repr(value), fact.code_location))
+
+    def _holds(self, failure: Failure | None) -> bool:
+        """Keep a failure. Return True if there is none."""
+        if failure is not None:
+            self.failure = failure
+        return failure is None
 
     # -- Python values and optimizers ---------------------------------------------------
     def _same_python_values(self, scope: Scope) -> str:
-        guards, rebind = scope.bind(self.python_guards), scope.bind(self._rebind_free)
-        return f"{guards}.first_change() is None or {guards}.holds({rebind})"
+        look_closer = lambda: self._holds(self.python_guards.check(self._rebind_free))
+        return f"{scope.bind(self.python_guards)}.first_change() is None or {scope.bind(look_closer)}()"
 
     def _look_at_optimizers(self) -> bool:
         """Read groups and state that replaced the old ones, for example by load_state_dict."""
         optimizers = self.optimizers
-        if optimizers.holds():
+        failure = optimizers.check()
+        if failure is None:
             self.memory.state_replaced()
             self._names[self._optimizer_checker] = optimizers.checker
             return True
         if not optimizers.same_layout:
-            self.python_guards.changed, self.dead = optimizers.changed, optimizers.state_replaced
-            return False
-        if not self.tensors.holds():  # bind() would take any tensor that lies there now
-            self.python_guards.changed = self.tensors.changed
+            self.dead = optimizers.state_replaced
+            return self._holds(failure)
+        if not self._holds(self.tensors.check()):  # bind() would take any tensor that lies there now
             return False
         self.prologue.bind()
         return True
@@ -187,8 +191,7 @@ class Validity:
     def _look_at_tensors(self) -> bool:
         """Read replaced tensors from now on, if the program accepts them."""
         self.memory.state_replaced()
-        if not self.tensors.holds():
-            self.python_guards.changed = self.tensors.changed
+        if not self._holds(self.tensors.check()):
             return False
         for tensor in self.prologue.tensors:
             self._names[tensor.name] = tensor.live
@@ -211,8 +214,7 @@ class Validity:
         return f"{scope.bind(fit)}(values)"
 
     def _note_gradients(self) -> bool:
-        self.python_guards.changed = "the gradient that a parameter has before the call"
-        return False
+        return self._holds(Failure("the gradient that a parameter has before the call"))
 
     # -- values ------------------------------------------------------------------------
     def _same_types(self) -> str:
@@ -223,8 +225,7 @@ class Validity:
         )
 
     def _note_types(self) -> bool:
-        self.python_guards.changed = "the type of a number that build() reads"
-        return False
+        return self._holds(Failure("the type of a number that build() reads"))
 
     def _same_values(self, scope: Scope) -> str:
         return f"{scope.bind(self._guard)}(*values)" if self._guard is not None else ""
@@ -234,16 +235,15 @@ class Validity:
         return f"{memory}.is_separate(values) or {memory}.holds(values)" if self.memory.is_needed else ""
 
     def _note_memory(self) -> bool:
-        self.python_guards.changed = "memory that inputs share"
-        return False
+        return self._holds(Failure("memory that inputs share"))
 
     def _note_values(self) -> bool:
         if self.guards.reads_values:
-            self.python_guards.changed = VALUES
-        elif self.guards.branches_on_options:
-            self.python_guards.changed = "an option of an optimizer that build() branches on"
-        elif self.guards.branches_on_numbers:
-            self.python_guards.changed = "a number that build() branches on"
+            return self._holds(Failure(VALUES))
+        if self.guards.branches_on_options:
+            return self._holds(Failure("an option of an optimizer that build() branches on"))
+        if self.guards.branches_on_numbers:
+            return self._holds(Failure("a number that build() branches on"))
         return False
 
 

@@ -185,7 +185,7 @@ class Capture:
         if definition.argument_numbers is not None:
             places = definition.argument_numbers.places
             for key, value in definition.argument_numbers.constants(self.number_inputs.places):
-                self.reads.reads.add(sources.ITEM, places, key, value, f"the argument {key!r}", None)
+                self.reads.reads.add(sources.Item(key), places, value, f"the argument {key!r}", None)
         self.reads.takes_back = definition.steps_in_build
         self.reads.reads.is_before_model = self._is_before_model
         self.step_reads = observe_steps(ends_capture) if trains else None
@@ -207,7 +207,7 @@ class Capture:
         self._install_new_state(captured)
         if self.kept_gradients is not None:
             self.kept_gradients.note()
-        return captured.for_one_call() if self.python_values.serves_one_call else captured
+        return captured.for_one_call() if self.python_values.ending is not None else captured
 
     def _note_module(self, module: torch.nn.Module) -> None:
         with self.number_inputs.hidden():

@@ -1,7 +1,7 @@
 """What build() reads from Python: observed while it runs, and guarded before each later call.
 
 The seam: `why_unobserved()` is None if reads can be observed here. `observe(...)` is a context in which
-build() runs, its `finish(...)` returns the `PythonGuards`, and `PythonGuards.holds(rebind)` is asked before
+build() runs, its `finish(...)` returns the `PythonGuards`, and `PythonGuards.check(rebind)` is asked before
 each call. `observe_steps()` does the same for step() of optimizers.
 `checker_of(guards)` tests guards of other facts as fast, and `alike_test` and `separate_test` test arguments.
 
@@ -19,11 +19,12 @@ from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 
 from ..._active import capturing
-from .guards import sources
+from .guards import sources, values
 from .guards.call_tests import alike_test, separate_test, unknown
+from .guards.checkers import checker_of
 from .guards.counters import count
 from .guards.layouts import has_plain_layout
-from .guards.python_guards import Change, PythonGuards, checker_of
+from .guards.python_guards import Failure, PythonGuards
 from .guards.sources import Guard
 from .guards.torch_settings import restore_settings, setting_guards
 from .hooks.tensor_reads import facts_of_arguments
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Change",
+    "Failure",
     "Guard",
     "PythonGuards",
     "alike_test",
@@ -55,6 +56,7 @@ __all__ = [
     "setting_guards",
     "sources",
     "unknown",
+    "values",
     "why_unobserved",
 ]
 

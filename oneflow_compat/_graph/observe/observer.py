@@ -19,22 +19,16 @@ from .guards.places import number_source
 from .guards.python_guards import PythonGuards
 from .guards.sources import (
     CELL,
-    CONTAINS,
     CONTENTS,
-    ITEM,
-    MODE,
     OF_CAPTURE,
     SPECIAL_METHODS,
-    WEAK_CONTAINERS,
+    Contains,
     Guard,
-    contents,
+    Item,
+    Mode,
     hold_weakly,
-    is_a,
-    is_fake,
-    is_input,
-    is_plain,
-    is_same_plain,
 )
+from .guards.values import WEAK_CONTAINERS, contents, is_a, is_fake, is_input, is_plain, is_same_plain
 from .hooks.answers import active_function_modes
 from .hooks.entry_points import HOOKS, NOTHING, current
 from .hooks.new_dicts import with_ages_of_dicts
@@ -95,9 +89,9 @@ class Observer:
         self._objects_of_build: set[int] = set()  # their ids, once build() has returned
         # before the capture adds hooks of its own
         for name, hooks in (item for owner in owners for item in _global_hooks(owner).items()):
-            self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
+            self.reads.add(CONTENTS, hooks, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
-        self.reads.add(SPECIAL_METHODS, torch.Tensor, None, OF_CAPTURE, "the operators of torch.Tensor", None)
+        self.reads.add(SPECIAL_METHODS, torch.Tensor, OF_CAPTURE, "the operators of torch.Tensor", None)
         self.reads.function_modes(active_function_modes(), None)
 
     def __enter__(self) -> Any:
@@ -176,7 +170,7 @@ class Observer:
             return
         for name in code.co_names:
             if name in scope:
-                self.reads.add(ITEM, scope, name, scope[name], name, None)
+                self.reads.add(Item(name), scope, scope[name], name, None)
         imports = code.co_name == "<module>" and getattr(scope.get("__spec__"), "_initializing", False)
         site = None if imports or not reads_objects(code) else calling_site()
         if site is not None:
@@ -199,11 +193,11 @@ class Observer:
         ]
         objects_of_build = self._objects_of_build = self._objects_made()
         snapshots = dict(reads.snapshots)
-        self._keys_read = {(id(g.owner), None if g.access in (CONTENTS, CELL) else g.key) for g in guards}
+        self._keys_read = {(id(g.owner), g.source.key) for g in guards}
         opaque = self._opaque(objects_of_build, replayed, has_numbers)
         pinned = reads.pinned | self._with_instances(owner for owner, _ in replayed)
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
-        written = {(owner, key) for access, owner, key in reads.written if access == ITEM}
+        written = {(owner, source.key) for source, owner in reads.written if isinstance(source, Item)}
         reads.guards, reads.objects, reads.opaque, reads.writes = {}, {}, [], []
         reads.seen.clear()
         reads.snapshots.clear()
@@ -266,7 +260,7 @@ class Observer:
         self, writes: list[Write], objects_of_build: set[int], snapshots: dict[int, Any]
     ) -> list[Write]:
         """Leave out the writes to objects that each call of build() makes anew."""
-        guards = [Guard(CONTENTS, write.owner, None, None, None, write.site) for write in writes]
+        guards = [Guard(CONTENTS, write.owner, None, None, write.site) for write in writes]
         attribute_dicts = self.reads.attribute_dicts
         guards = guards_of_lasting(guards, self._caches, objects_of_build, attribute_dicts, snapshots)
         lasting = {id(guard.owner) for guard in guards}
@@ -283,7 +277,7 @@ class Observer:
         result.pinned |= self._with_instances(id(store.owner) for store in result.stores)
         result.pinned |= self._with_instances(older for store in result.stores for older in store.older)
         writes = [write for write in writes if id(write) not in repeated]
-        counted = {(id(guard.owner), guard.key.key) for guard in result.counters}
+        counted = {(id(guard.owner), guard.source.key.key) for guard in result.counters}
         followed = counted | {*replayed} | {*self._followed}
         is_followed = lambda owner, key: (owner, key) in followed
         for write in writes:
@@ -361,8 +355,9 @@ class Observer:
             if id(guard.owner) in self.reads.complete:
                 kept.append(guard)
                 continue
-            if guard.access == ITEM and guard.key is _TRAINING and id(guard.owner) in dicts_of_modules:
-                guard.access = MODE
+            is_mode = isinstance(guard.source, Item) and guard.source.key is _TRAINING
+            if is_mode and id(guard.owner) in dicts_of_modules:
+                guard.source = Mode(_TRAINING)
             self._settle(guard, replayed, kept, filled, opaque)
         return kept, filled
 
@@ -408,7 +403,7 @@ class Observer:
         if _is_cached_tensor(guard) or guard.site is not None and fills_for_good(guard.site.code):
             _take_value_of_first_call(guard, current)
             self._caches.append(guard.value)
-            self._followed.add((id(guard.owner), guard.key))
+            self._followed.add((id(guard.owner), guard.source.key))
             kept.append(guard)
         else:
             filled.append(guard)
@@ -425,27 +420,28 @@ def _is_empty_or_flag(value: Any) -> bool:
 
 def _is_empty_dict(guard: Any) -> bool:
     """Whether build() asked for the contents of a dict that had none."""
-    return guard.access == CONTENTS and guard.value == () and is_a(guard.owner, dict)
+    return guard.source is CONTENTS and guard.value == () and is_a(guard.owner, dict)
 
 
 def _is_cached_tensor(guard: Any) -> bool:
     """Whether build() put a tensor into a dict where it found no such key."""
-    is_new_key = guard.access == CONTAINS and guard.current()
-    return is_new_key and _is_symbolic(dict.get(guard.owner, guard.key))
+    is_new_key = isinstance(guard.source, Contains) and guard.current()
+    return is_new_key and _is_symbolic(dict.get(guard.owner, guard.source.key))
 
 
 def _take_value_of_first_call(guard: Any, current: Any) -> None:
     """Guard what the first call filled in, because the next ones read it."""
-    if guard.access == CONTAINS and current:
-        guard.access, current = ITEM, dict.get(guard.owner, guard.key)
+    if isinstance(guard.source, Contains) and current:
+        guard.source = Item(guard.source.key)
+        current = guard.current()
     guard.value = current
 
 
 def _is_replayed(guard: Any, replayed: Any) -> bool:
     """Whether the program assigns the source, or an element of the container, in each call."""
-    if (id(guard.owner), guard.key) in replayed:
+    if (id(guard.owner), guard.source.key) in replayed:
         return True
-    return guard.access == CONTENTS and any(owner == id(guard.owner) for owner, _ in replayed)
+    return guard.source is CONTENTS and any(owner == id(guard.owner) for owner, _ in replayed)
 
 
 def _is_equal(old: Any, new: Any) -> bool:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import optimizer as optimizer_module
 
-from .guards.sources import CONTENTS, ITEM, attributes_of
+from .guards.sources import CONTENTS, Item
+from .guards.values import attributes_of
 from .observer import Observer
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def leave_out_state(reads: Reads, optimizers: Iterable[Optimizer]) -> None:
     """Make no guards of the groups, parameters and state of optimizers, which have tests of their own."""
     for optimizer in optimizers:
         attributes = attributes_of(optimizer)
-        reads.written.update((ITEM, id(attributes), name) for name in _COMPARED_ELSEWHERE)
+        reads.written.update((Item(name), id(attributes)) for name in _COMPARED_ELSEWHERE)
         # hooks and C functions get the optimizer, and read single attributes at most
         reads.seen.add((id(attributes), CONTENTS))
         for container in _containers(optimizer):

@@ -16,7 +16,7 @@ import torch
 import oneflow as flow
 from oneflow import nn
 from oneflow._errors import OneFlowError
-from oneflow._graph.observe.guards import checkers
+from oneflow._graph.observe.guards import native
 
 pytestmark = pytest.mark.eager_calls
 STEPS = 7
@@ -529,12 +529,12 @@ def test_a_graph_under_grad_and_vmap():
 
 def test_guards_are_probed_outside_of_the_transforms_of_the_caller():
     graph = graph_of(lambda x: x * 2)
-    checkers.probed_features.cache_clear()
+    native.probed_features.cache_clear()
     assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [[2.0, 0.0], [0.0, 2.0]]
     assert torch.func.vmap(graph)(torch.eye(2)).tolist() == [[2.0, 0.0], [0.0, 2.0]]
-    features = checkers.probed_features()
-    checkers.probed_features.cache_clear()
-    assert features == checkers.probed_features()
+    features = native.probed_features()
+    native.probed_features.cache_clear()
+    assert features == native.probed_features()
 
 
 def test_a_cache_of_results_by_argument_answers_as_in_eager_mode():

@@ -17,7 +17,7 @@ import oneflow as flow
 from oneflow._errors import OneFlowError
 from oneflow._graph import eager_calls
 from oneflow._graph.observe import observer, support
-from oneflow._graph.observe.guards import checkers, outliving
+from oneflow._graph.observe.guards import native, outliving
 from oneflow._graph.observe.instrumentation import instructions
 
 
@@ -90,11 +90,11 @@ def unknown_python(make_unknown):
 
 @pytest.fixture
 def no_compiler(monkeypatch):
-    monkeypatch.setattr(checkers, "_guards", None)
-    checkers.probed_features.cache_clear()
+    monkeypatch.setattr(native, "_guards", None)
+    native.probed_features.cache_clear()
     yield
     monkeypatch.undo()
-    checkers.probed_features.cache_clear()
+    native.probed_features.cache_clear()
 
 
 class Net(nn.Module):
@@ -330,10 +330,10 @@ def test_job_functions_run_op_by_op(unknown_python):
 
 
 def test_a_library_of_another_version_is_not_used(monkeypatch):
-    monkeypatch.setattr(checkers, "_guards", types.SimpleNamespace(build=None))
-    checkers.probed_features.cache_clear()
+    monkeypatch.setattr(native, "_guards", types.SimpleNamespace(build=None))
+    native.probed_features.cache_clear()
     with pytest.warns(UserWarning, match="compiled guards of nn.Graph belong to another version"):
-        assert checkers.probed_features() is None
+        assert native.probed_features() is None
 
 
 def test_tables_name_each_instruction_once():

@@ -204,7 +204,7 @@ class GradientsOfCall:
                 changed.append(entry.tensor)
         if without:
             label = "whether a parameter has a gradient before the call"
-            self.guards.append(Guard(sources.FLAG, tuple(without), "grad", None, label, None))
+            self.guards.append(Guard(sources.Flag("grad"), tuple(without), None, label))
         dropped = (entry.tensor for entry in self._entries.values() if entry.is_set)
         return LeftGradients(tuple(nodes), tuple(changed), tuple(cleared), tuple(dropped))
 

@@ -139,7 +139,7 @@ def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[Recorded
 def _guard_values(tensors: Sequence[torch.Tensor], captured: Captured) -> None:
     """Guard that nobody writes tensors whose values the program computes again."""
     captured.guards.python_values.guards.extend(
-        Guard(sources.ATTRIBUTE, tensor, "_version", tensor._version, "a tensor that build() keeps", None)
+        Guard(sources.Attribute("_version"), tensor, tensor._version, "a tensor that build() keeps")
         for tensor in tensors
     )
 

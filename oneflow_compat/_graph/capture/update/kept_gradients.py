@@ -62,9 +62,9 @@ class KeptGradients:
 
 def _guard(earlier: dict[int, torch.Tensor], parameter: torch.Tensor, name: str | None) -> Guard:
     label = f"whether the parameter {name!r} had a gradient before"
-    return Guard(sources.CONTAINS, earlier, id(parameter), False, label, None)
+    return Guard(sources.Contains(id(parameter)), earlier, False, label)
 
 
 def _guard_of_eager_gradients(parameters: Sequence[Any]) -> Guard:
     label = "the gradients in eager mode of parameters that the step does not use"
-    return Guard(sources.FLAG, tuple(parameters), "grad", None, label, None)
+    return Guard(sources.Flag("grad"), tuple(parameters), None, label)

@@ -60,7 +60,7 @@ class StepsOfBuild:
         self.options: OptionReads | None = None  # once build() runs
         self.reads: Any = None  # what build() reads, from then on
         self.assigned: set[Any] = set()  # (id(container), key) that build() has assigned so far
-        self.written: set[Any] = set()  # (access, id(container), key) that it wrote
+        self.written: set[Any] = set()  # (source, id(container)) that it wrote
         self.schedulers: list[Any] = []  # in the order of their steps
         self._rates_moved: list[Optimizer] = []  # whose rates are those of before the step of a schedule
 
@@ -104,7 +104,7 @@ class StepsOfBuild:
 
         A run reads them before its first operator.
         """
-        owners = {owner for owner, _ in self.assigned} | {owner for _, owner, _ in self.written}
+        owners = {owner for owner, _ in self.assigned} | {owner for _, owner in self.written}
         for optimizer, states, groups in self._update.snapshots if self._update is not None else ():
             holders = [optimizer.param_groups, optimizer.state, *optimizer.param_groups]
             holders += [state for state, _ in states.values()]

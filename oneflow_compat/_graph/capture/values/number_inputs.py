@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch.fx import Node
 
 from ...errors import NumbersNeeded
-from ...observe import Guard, sources
+from ...observe import Guard
 from ...program.captured import StoredAttribute
 from ...program.guards.scalar_guards import Condition
 from ...program.live_numbers import (
@@ -109,7 +109,7 @@ class NumberInputs:
 
     def need_those_read_by(self, guards: Iterable[Guard]) -> None:
         """Ask for the numbers that step() of the optimizers reads after build() has returned."""
-        read = {(id(guard.owner), None if guard.access == sources.CELL else guard.key) for guard in guards}
+        read = {(id(guard.owner), guard.source.key) for guard in guards}
         if needed := [identity for identity in self.places if identity in read]:
             raise NumbersNeeded(needed)
 

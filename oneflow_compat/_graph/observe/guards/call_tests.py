@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import checkers
+from . import native
 from .layouts import argument_offsets, is_compared_with_others
 
 _VALUES = (int, bool, str, type(None))
@@ -24,7 +24,7 @@ def alike_test(args: tuple[Any, ...]) -> Callable[[tuple[Any, ...]], bool]:
 
     It compares the metadata of tensors where they lie, and the values of other arguments.
     """
-    offsets = _probed_offsets(checkers.probed_features())
+    offsets = _probed_offsets(native.probed_features())
     if offsets is None or not all(type(a) in _VALUES or _is_comparable(a) for a in args):
         return unknown
     return _alike(args, offsets)
@@ -38,10 +38,10 @@ def separate_test(
     `written` are the addresses of the storages that the program writes. If it writes arguments, no two of
     them may share a storage, either.
     """
-    offsets = _probed_offsets(checkers.probed_features())
+    offsets = _probed_offsets(native.probed_features())
     if offsets is None:
         return unknown
-    test: Callable[[Sequence[Any]], bool] = checkers.library().memory(
+    test: Callable[[Sequence[Any]], bool] = native.library().memory(
         tuple(positions), tuple(written), writes_arguments, torch.Tensor, offsets
     )
     return test
@@ -58,14 +58,14 @@ def _is_comparable(value: Any) -> bool:
 
 
 def _alike(args: tuple[Any, ...], offsets: _Offsets) -> Callable[[tuple[Any, ...]], bool]:
-    test: Callable[[tuple[Any, ...]], bool] = checkers.library().arguments(
+    test: Callable[[tuple[Any, ...]], bool] = native.library().arguments(
         args, torch.Tensor, torch.Tensor.requires_grad, offsets
     )
     return test
 
 
 @functools.lru_cache(None)
-def _probed_offsets(features: checkers.Features | None) -> _Offsets | None:
+def _probed_offsets(features: native.Features | None) -> _Offsets | None:
     """Return the offsets at which arguments are compared, if the test sees each difference."""
     offsets = argument_offsets() if features is not None and features.layouts is not None else None
     if offsets is None:

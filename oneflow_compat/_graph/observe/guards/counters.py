@@ -20,7 +20,7 @@ import torch
 from ...program.live_numbers import live_number
 from ..instrumentation.counting import Step
 from ..instrumentation.policy import passes_on
-from .sources import ATTRIBUTE, CELL, COUNTER, ELEMENT, ITEM, Guard, value_of_source
+from .sources import Attribute, Cell, Element, Guard, Item, Source, Writable
 
 _NUMBERS = (int, float)
 _SUMS = (operator.add, operator.sub)
@@ -35,12 +35,21 @@ _SETTERS_OF_ITEMS = (
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The key of a guard of a counter: the source of the number, and the steps of each call."""
+class Counter(Source[Any]):
+    """The class of a number that build() only counts: the source `key` has the number."""
 
-    access: str
-    key: Any
-    steps: tuple[Step, ...]
+    key: Writable[Any]
+    steps: tuple[Step, ...] = ()  # of each call
+
+    def read(self, owner: Any) -> Any:
+        return type(self.key.read(owner))
+
+    def count(self, owner: Any) -> None:
+        """Repeat the steps of a call."""
+        value = self.key.read(owner)
+        for step in self.steps:
+            value = step.function(value, step.operand)
+        self.key.write(owner, value)
 
 
 class Counting:
@@ -77,42 +86,30 @@ def size_as_number(value: Any) -> Any:
 
 def become_counter(guard: Guard, counting: Counting) -> None:
     """Turn the guard of a number into that of a counter, and set the number back."""
-    counted = Counted(guard.access, guard.key, counting.of_each_call())
-    set_number(guard.access, guard.owner, guard.key, counting.before)
-    guard.access, guard.key, guard.value = COUNTER, counted, type(counting.before)
+    source = guard.source
+    assert isinstance(source, Writable), "an assignment set the number"
+    source.write(guard.owner, counting.before)
+    guard.source, guard.value = Counter(source, counting.of_each_call()), type(counting.before)
 
 
 def count(counters: Sequence[Guard]) -> None:
     """Repeat the steps of a call."""
     for guard in counters:
-        counted, owner = guard.key, guard.owner
-        value = value_of_source(counted.access, owner, counted.key)
-        for step in counted.steps:
-            value = step.function(value, step.operand)
-        set_number(counted.access, owner, counted.key, value)
+        guard.source.count(guard.owner)  # type: ignore[attr-defined]
 
 
-def set_number(access: str, owner: Any, key: Any, value: int | float) -> None:
-    if access == CELL:
-        owner.cell_contents = value
-    elif access == ATTRIBUTE:
-        object.__setattr__(owner, key, value)
-    else:
-        owner[key] = value
-
-
-def is_set_plainly(access: str, owner: Any, key: Any, instance: Any) -> bool:
+def is_set_plainly(source: Source[Any], owner: Any, instance: object) -> bool:
     """Whether an assignment to the source runs no code of the user.
 
     `instance` is the object whose attributes the owner holds, or None for another owner.
     """
-    if access == CELL:
+    if isinstance(source, Cell):
         return True
-    if access == ATTRIBUTE:
-        return _sets_attributes(type(owner)) and _is_slot(type(owner), key)
+    if isinstance(source, Attribute):
+        return _sets_attributes(type(owner)) and _is_slot(type(owner), source.key)
     if instance is not None:
-        return _sets_attributes(type(instance)) and not _is_described(type(instance), key)
-    return access in (ITEM, ELEMENT) and type(owner).__setitem__ in _SETTERS_OF_ITEMS
+        return _sets_attributes(type(instance)) and not _is_described(type(instance), source.key)
+    return isinstance(source, (Item, Element)) and type(owner).__setitem__ in _SETTERS_OF_ITEMS
 
 
 def _sets_attributes(cls: type) -> bool:

@@ -11,7 +11,7 @@ import types
 from typing import Any
 
 from ...program.python_values import MISSING
-from .sources import CLASS_ATTRIBUTE, Guard
+from .sources import ClassAttribute, Guard
 
 _MODULE_OF_WRAPPERS = "torch._dynamo.eval_frame"
 
@@ -21,9 +21,10 @@ def disables_only(guard: Guard, current: object) -> bool:
     if type(current) is not types.FunctionType or not _is_wrapper(current):
         return False
     earlier = guard.value
-    if earlier is MISSING and guard.access == CLASS_ATTRIBUTE:
+    if earlier is MISSING and isinstance(guard.source, ClassAttribute):
+        name = guard.source.key
         bases = (vars(base) for base in guard.owner.__mro__[1:])
-        earlier = next((base[guard.key] for base in bases if guard.key in base), MISSING)
+        earlier = next((base[name] for base in bases if name in base), MISSING)
     return _without_wrapper(earlier) is _without_wrapper(current)
 
 

@@ -18,7 +18,8 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .sources import CONTENTS, Guard, attributes_of, is_a
+from .sources import CONTENTS, Guard
+from .values import attributes_of, is_a
 
 # They refer to everything of a capture. What only they refer to counts as alive.
 _LRU_CACHE = type(functools.lru_cache(print))
@@ -184,4 +185,4 @@ _BY_THIS_LOOP = _count_in_loop()  # the dict, the variable of the loop, the argu
 
 def _values_of(guard: Guard) -> tuple[Any, ...]:
     """Return the objects that a guard holds as its value."""
-    return guard.value if guard.access == CONTENTS and type(guard.value) is tuple else (guard.value,)
+    return guard.value if guard.source is CONTENTS and type(guard.value) is tuple else (guard.value,)

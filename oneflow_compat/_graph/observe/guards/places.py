@@ -13,7 +13,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from ...program.locations import NumberSource
 from ...program.python_values import MISSING
 from .counters import is_set_plainly
-from .sources import ATTRIBUTE, CELL, CLASS_ATTRIBUTE, ITEM, Guard, is_a
+from .sources import CELL, Attribute, Cell, ClassAttribute, Guard, Item
+from .values import is_a
 
 _NUMBERS = (int, float)
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict)
@@ -53,22 +54,22 @@ def _of_object(owner: Any, name: str) -> Any:
 
 def number_source(guard: Guard) -> NumberSource | None:
     """Return where the number of a guard lies, if it can be an input of a program."""
-    access, owner, key = guard.access, guard.owner, guard.key
+    source, owner, key = guard.source, guard.owner, guard.source.key
     if type(guard.value) not in _NUMBERS:
         return None
-    if access == ITEM and type(owner) in _DICTS and type(key) is str and "params" not in owner:
+    if isinstance(source, Item) and type(owner) in _DICTS and type(key) is str and "params" not in owner:
         return NumberSource(owner, key, guard.label, (id(owner), key))
-    if access == CELL or access == CLASS_ATTRIBUTE and type(owner) is type or _is_slot(guard):
-        place = Place(owner, CELL if access == CELL else key)
-        return NumberSource(place, None, guard.label, (id(owner), None if access == CELL else key))
+    is_cell = isinstance(source, Cell)
+    if is_cell or isinstance(source, ClassAttribute) and type(owner) is type or _is_slot(guard):
+        place = Place(owner, CELL if is_cell else key)
+        return NumberSource(place, None, guard.label, (id(owner), key))
     return None
 
 
 def _is_slot(guard: Guard) -> bool:
-    access, owner = guard.access, guard.owner
-    return (
-        access == ATTRIBUTE and not is_a(owner, _OF_TORCH) and is_set_plainly(access, owner, guard.key, None)
-    )
+    source, owner = guard.source, guard.owner
+    is_attribute = isinstance(source, Attribute) and not is_a(owner, _OF_TORCH)
+    return is_attribute and is_set_plainly(source, owner, None)
 
 
 def changed_number(guard: Guard) -> NumberSource | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,23 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...program.python_values import MISSING, tensor_meta
-from .checkers import differs, new_checker
+from .checkers import new_checker
+from .counters import Counter
 from .disabled_functions import disables_only
-from .layouts import is_compared_with_others
 from .places import changed_number
-from .sources import (
-    CONTENTS,
-    COUNTER,
-    LAYOUT,
-    MODE,
-    OF_CAPTURE,
-    STATE,
-    Guard,
-    can_be_replaced,
-    is_a,
-    is_plain,
-    is_same_plain,
-)
+from .sources import CONTENTS, LAYOUT, OF_CAPTURE, Group, Guard, Mode, grouped
+from .values import can_be_replaced, is_a, is_plain, is_same_plain
 
 if TYPE_CHECKING:
     from ...program.locations import NumberSource
@@ -35,30 +23,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Change:
-    """The guard that failed: why another program was needed."""
+class Failure:
+    """A guard or another test that failed: why another program was needed."""
 
     label: str
-    old: str
-    new: str
-    code_location: tuple[Any, ...] | None
+    old: str = ""
+    new: str = ""
+    code_location: tuple[Any, ...] | None = None
     number: NumberSource | None = None  # of a number that holds another one now
 
 
 class PythonGuards:
-    """Guards of one program. `holds()` is True while every source holds its value or an equal one.
-
-    `changed` is the label of the source that made `holds()` return False, and `change` says more of it.
-    """
+    """Guards of one program. `check()` returns None while every source holds its value or an equal one."""
 
     def __init__(self, guards: Any, pinned: Any = (), unfollowed: Any = ()) -> None:
         self.guards, self.unfollowed = guards, unfollowed
         self.pinned = {*pinned}  # ids of objects that no equal one may replace
-        self.changed: str | None = None
-        self.change: Change | None = None
         # called once with a guard whose module was put into another mode
         self.mode_changed: Callable[..., Any] | None = None
-        self.serves_one_call = False  # whether build() filled in what it found empty
+        self.ending: Failure | None = None  # why no later call can use the program
         self.undo_writes: Callable[[], None] = _nothing  # takes back what build() changed, until it has run
         self.unrepeated: tuple[Any, str] | None = None  # (site, what) of a change that no run repeats
         self.kept_number: tuple[Site, str] | None = None  # (site, what) of a number that no run fills in
@@ -67,16 +50,16 @@ class PythonGuards:
         self.argument_facts: list[Any] = []  # what build() asked of its arguments
         self._free_of: dict[Any, Any] = {}
         self._slots: dict[Any, Any] = {}  # id(tensor) -> (container, key) from which the program reads it
-        self.groups: list[Any] = []
+        self.groups: list[Group] = []
         self._checker: Any = None
         self._is_checker_new = False  # built in a check that has not accepted all groups yet
-        # None while nothing was written. Otherwise, or if the checker is new, holds() looks closer
+        # None while nothing was written. Otherwise, or if the checker is new, check() looks closer
         self.first_change: Callable[[], int | None] = _unknown
 
     @property
     def counters(self) -> tuple[Guard, ...]:
         """The guards of the numbers that each call counts."""
-        return tuple(guard for guard in self.guards if guard.access == COUNTER)
+        return tuple(guard for guard in self.guards if isinstance(guard.source, Counter))
 
     def keep_settings(self, settings: list[Guard]) -> None:
         """Guard the settings of torch as they were when the capture began, before all else."""
@@ -90,18 +73,15 @@ class PythonGuards:
         self.kept_number = self.kept_number or other.kept_number
         undo_first, undo_last = other.undo_writes, self.undo_writes
         self.undo_writes = lambda: (undo_first(), undo_last())[1]
-        if other.serves_one_call and not self.serves_one_call:
-            self.serves_one_call, self.changed, self.change = True, other.changed, other.change
+        self.ending = self.ending or other.ending
 
     def end_with_this_call(self, guard: Guard) -> None:
         """Let no later call use the program, because build() itself changed what this guard compares."""
-        self.serves_one_call = True
-        self._fails(guard)
+        self.ending = _failure_of(guard)
 
     def end_for_reason(self, what: str, site: Site | None) -> None:
         """Let no later call use the program, because build() changes or reads what no program follows."""
-        self.serves_one_call, self.changed = True, what
-        self.change = Change(what, "", "", site.code_location if site is not None else None)
+        self.ending = Failure(what, code_location=site.code_location if site is not None else None)
 
     def keep_writes(self) -> None:
         """Forget what was there before build() wrote, because the program has run."""
@@ -123,10 +103,10 @@ class PythonGuards:
         self._build()
 
     def _guard_layouts(self, free: Any, compared: Any) -> None:
-        self.guards = [g for g in self.guards if g.access != LAYOUT or id(g.owner) not in compared]
-        guarded = {id(guard.owner) for guard in self.guards if guard.access == LAYOUT}
+        self.guards = [g for g in self.guards if g.source is not LAYOUT or id(g.owner) not in compared]
+        guarded = {id(guard.owner) for guard in self.guards if guard.source is LAYOUT}
         self.guards += [
-            Guard(LAYOUT, tensor, None, tensor_meta(tensor), "the layout of a tensor", None)
+            Guard(LAYOUT, tensor, tensor_meta(tensor), "the layout of a tensor")
             for tensor in free
             if id(tensor) not in guarded
         ]
@@ -141,8 +121,8 @@ class PythonGuards:
         self._checker = new_checker(self.groups)
         self.first_change = _unknown if self._is_checker_new else self._checker.first_change
 
-    def holds(self, rebind: Any) -> bool:
-        """Whether the program is valid.
+    def check(self, rebind: Callable[[int, torch.Tensor], None]) -> Failure | None:
+        """Return the guard that makes the program invalid, or None.
 
         `rebind(free index, tensor)` is called for a tensor that was replaced by one with the same metadata.
         """
@@ -151,21 +131,21 @@ class PythonGuards:
             adoption = _Adoption(self)
             for guard in self.groups[index].guards:
                 if not adoption.accepts_guard(guard):
-                    return self._fails(guard)
+                    return _failure_of(guard)
             tie = adoption.broken_tie()
             if tie is not None:
-                return self._fails(tie)
+                return _failure_of(tie)
             groups = self.groups
             followed = adoption.apply(rebind)
             if self.groups is not groups:  # guards follow other objects now
                 self._is_checker_new, self.first_change, index = True, _unknown, -1
             else:  # a value that is made anew at each read differs again, so no group is looked at twice
                 self._checker.update(index)
-                differing = (i - 1 for i in followed if any(map(differs, self.groups[i].guards)))
+                differing = (i - 1 for i in followed if not self.groups[i].holds())
                 index = min([index, *differing])
             index = self._next_change(index)
         self._is_checker_new, self.first_change = False, self._checker.first_change
-        return True
+        return None
 
     def follow(self, owners: dict[int, Any]) -> list[int]:
         """Guard layouts and attributes of other tensors from now on, with the values of the old ones.
@@ -190,20 +170,17 @@ class PythonGuards:
 
     def _first_difference_after(self, index: Any) -> Any:
         """Return the index of the next group with a source that holds another value, or None."""
-        for later in range(index + 1, len(self.groups)):
-            if any(map(differs, self.groups[later].guards)):
-                return later
-        return None
-
-    def _fails(self, guard: Any) -> bool:
-        self.changed = guard.label
-        old, new = _shown(guard.value), _shown(guard.current())
-        self.change = Change(guard.label, old, new, guard.code_location, changed_number(guard))
-        return False
+        later = range(index + 1, len(self.groups))
+        return next((i for i in later if not self.groups[i].holds()), None)
 
     def tell_mode(self, guard: Any) -> None:
         if self.mode_changed is not None:
             self.mode_changed(guard)
+
+
+def _failure_of(guard: Guard) -> Failure:
+    old, new = _shown(guard.value), _shown(guard.current())
+    return Failure(guard.label, old, new, guard.code_location, changed_number(guard))
 
 
 def _nothing() -> None:
@@ -212,62 +189,6 @@ def _nothing() -> None:
 
 def _unknown() -> int:
     return 0
-
-
-class Group:
-    """The guards that one test answers: those of one dict, one class, one list."""
-
-    __slots__ = ("guards", "owner", "test")
-
-    def __init__(self, test: Callable[..., Any], owner: Any) -> None:
-        self.test, self.owner = test, owner
-        self.guards: list[Any] = []
-
-
-def checker_of(guards: Any) -> Any:
-    """Return a checker of guards that nothing adapts.
-
-    `first_change()` is None while every source holds what it held.
-    """
-    return new_checker(grouped(guards))
-
-
-_TEST_OF = {
-    "item": "dict",
-    "contains": "dict",
-    "size": "dict",
-    "mode": "dict",
-    "class attribute": "class",
-    "special methods": "class",
-    "type": "object",
-    "attributes": "object",
-}
-
-
-def grouped(guards: Any) -> list[Group]:
-    """Return the groups of guards that one test answers each."""
-    groups: dict[Any, Group] = {}
-    for guard in guards:
-        test = _TEST_OF.get(guard.access, guard.access)
-        if guard.access == CONTENTS:
-            test = _contents_test(guard)
-        key: Any = (test, id(guard.owner), None if test in ("dict", "class", "object") else guard.key)
-        if test == STATE or test == LAYOUT and is_compared_with_others(guard.owner):
-            key = (test, None, None)
-        elif test == LAYOUT:
-            test, key = "other layout", ("other layout", id(guard.owner), None)
-        if key not in groups:
-            groups[key] = Group(test, guard.owner)
-        groups[key].guards.append(guard)
-    return list(groups.values())
-
-
-def _contents_test(guard: Any) -> Any:
-    """A dict and a list have tests of their own. The order of an OrderedDict is no part of the dict in it."""
-    if is_a(guard.owner, dict):
-        ordered = is_a(guard.owner, collections.OrderedDict) and len(guard.value) > 2
-        return CONTENTS if ordered else "dict"
-    return "list" if type(guard.owner) is list else CONTENTS
 
 
 class _Adoption:
@@ -285,11 +206,11 @@ class _Adoption:
         current = guard.current()
         if current is guard.value:
             return True
-        if guard.access == MODE:
+        if isinstance(guard.source, Mode):
             self.guards.tell_mode(guard)
         elif disables_only(guard, current):
             pass
-        elif not self.accepts(guard.value, current, guard.access == CONTENTS):
+        elif not self.accepts(guard.value, current, guard.source is CONTENTS):
             return False
         self.values.append((guard, current))
         return True
@@ -326,13 +247,13 @@ class _Adoption:
         owned = self._owned(old)
         if not owned:
             return False
-        if any(guard.access == COUNTER for guard, _ in owned) and self._is_held(old):
+        if any(isinstance(guard.source, Counter) for guard, _ in owned) and self._is_held(old):
             return False  # counters of two objects where the program has those of one
         self.replaced[id(old)] = old, new
         for guard, owner in owned:
             current = guard.read(new if owner is old else _attributes(new))
             if current is not guard.value and not self.accepts(
-                guard.value, current, guard.access == CONTENTS
+                guard.value, current, guard.source is CONTENTS
             ):
                 return False
         return True
@@ -438,9 +359,8 @@ class _Adoption:
             for guard, owner in self._owned(old):
                 target = new if owner is old else _attributes(new)
                 if still:
-                    guards.guards.append(
-                        Guard(guard.access, target, guard.key, guard.read(target), guard.name, guard.site)
-                    )
+                    value = guard.read(target)
+                    guards.guards.append(Guard(guard.source, target, value, guard.name, guard.site))
                 else:
                     guard.owner, guard.value = target, guard.read(target)
         guards._build()

@@ -5,101 +5,428 @@ The word is torch's (`torch._guards.Source`): an attribute of an object, a key o
 
 from __future__ import annotations
 
-import array
 import collections
-import contextvars
-import decimal
-import functools
+import inspect
+import operator
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import numpy as np
 import torch
+from torch._C._dynamo import guards as guards_of_torch
 
-from ...._global.marks import OfSeveralRanks
-from ...program.python_values import (
-    MISSING,
-    PLAIN_TYPES,
-    is_immutable_in_c,
-    is_python_class,
-    same_value,
-    tensor_meta,
-)
-from .script_modules import SCRIPT_CLASSES, script_attributes
+from ...program.python_values import MISSING, tensor_meta
+from .layouts import is_compared_with_others, layout_check
+from .native import PRESENT, Features, NativeTest, Operation
+from .values import attributes_of, contents, is_a, is_same_picture, special_methods
 
 if TYPE_CHECKING:
     from ..instrumentation.instrument import Site
 
-
-# How a source is read. The owner of a guard is the object that has the source.
-ITEM = "item"  # a key of a dict
-CONTAINS = "contains"  # whether a dict has a key
-SIZE = "size"  # how many keys a dict has
-KEYS = "keys"  # the keys of a dict, in order
-ELEMENT = "element"  # an index of a list or deque
-CELL = "cell"  # a variable of a closure
-ATTRIBUTE = "attribute"  # what getattr() returns: slots, facts of functions, thread-locals
-CLASS_ATTRIBUTE = "class attribute"  # an entry of the class itself, not of its bases
-TYPE = "type"  # the class of an object
-ATTRIBUTES = "attributes"  # the dict of the attributes of an object
-FUNCTION = "function"  # code, defaults and keyword defaults
-CONTENTS = "contents"  # all elements of a container, in order
-CONTEXT = "context variable"
-FLAG = "flag"  # an attribute that has the same value in each object of a tuple
-SPECIAL_METHODS = "special methods"  # of a class: those that operators and built-in functions call
-ANSWER = "answer"  # what a function, or a method of the owner, returns for some arguments; see answers.py
-STATE = "state"  # an answer of torch that torch's GlobalStateGuard compares, too
-LAYOUT = "layout"  # shape, strides, dtype and device of a tensor
-MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
-COUNTER = "counter"  # the class of a number that build() only counts; see counters.py
-WEAK = "weak"  # a source of the object of a weak reference
-ALIVE = "alive"  # whether the object of a weak reference is still there
-
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
 
-# Classes whose objects hold nothing that could change, so that reads of them have no guard.
-FREE = frozenset(
-    [
-        int, float, bool, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented), slice, range,
-        torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType,
-        types.CellType, types.TracebackType, types.FrameType, types.FunctionType, types.BuiltinFunctionType,
-        types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
-    ]
-)  # fmt: skip
-# Views of dicts. Most are made, read and dropped by one statement, which reads the dict, too.
-VIEWS = frozenset([type({}.keys()), type({}.values()), type({}.items())])
-FREE_OF_ATTRIBUTES = FREE - {types.FunctionType}
-# The same, with their subclasses.
-FREE_BASES = (
-    torch.Tensor,
-    torch.SymInt,
-    torch.SymFloat,
-    torch.SymBool,
-    torch._C._FunctionBase,
-)
+Owner = TypeVar("Owner", contravariant=True)
 
 
-def is_a(value: object, classes: Any) -> bool:
-    """Whether the value is an instance, by its type alone: isinstance() may run code of the user's object."""
-    return issubclass(type(value), classes)
+# -- groups ------------------------------------------------------------------------
+class Group:
+    """The guards that one test answers: those of one source."""
+
+    is_tested_at_once = False  # whether check() is faster than a test of each guard
+    shared = 3  # how much of (class of the group, owner, source) its guards have in common
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.guards: list[Guard] = []
+
+    def holds(self) -> bool:
+        return all(guard.holds() for guard in self.guards)
+
+    def check(self) -> Callable[[], bool]:
+        """Return a test of all guards, with their values of now. It may be false though they hold."""
+        return self.holds
+
+    def native(self, features: Features) -> NativeTest | None:
+        """Return the test of the compiled loop, or None if it has none."""
+        guard = self.guards[0]
+        return guard.source.native(self.owner, guard.value, features)
+
+
+class DictGroup(Group):
+    """The keys of one dict."""
+
+    shared = 2
+
+    def native(self, features: Features) -> NativeTest | None:
+        expected: dict[Any, Any] = {}
+        sizes: list[int] = []
+        for guard in self.guards:
+            source, value = guard.source, guard.value
+            if isinstance(source, Contents):
+                return Operation.PICTURE, self.owner, value
+            if isinstance(source, Size):
+                sizes = [value]
+            elif isinstance(source, Contains):
+                expected.setdefault(source.key, PRESENT if value else MISSING)
+            else:
+                expected[source.key] = value
+        entries = (part for entry in expected.items() for part in entry)
+        return Operation.ENTRIES, self.owner, (*entries, *sizes)
+
+
+class ClassGroup(Group):
+    """The entries of one class."""
+
+    shared = 2
+
+    def native(self, features: Features) -> NativeTest | None:
+        return (Operation.CLASS, self.owner, None) if features.class_versions else None
+
+
+class ObjectGroup(Group):
+    """The class and the dict of attributes of one object."""
+
+    shared = 2
+
+    def native(self, features: Features) -> NativeTest | None:
+        values = {guard.source: guard.value for guard in self.guards}
+        if len(self.guards) == 1 and TYPE in values:
+            return Operation.TYPE, self.owner, values[TYPE]
+        if not features.objects:
+            return None
+        return Operation.OBJECT, self.owner, (values.get(TYPE, MISSING), values.get(ATTRIBUTES, MISSING))
+
+
+class LayoutGroup(Group):
+    """The layouts of all tensors of few dimensions."""
+
+    is_tested_at_once, shared = True, 1
+
+    def check(self) -> Callable[[], bool]:
+        tensors = [*{id(guard.owner): guard.owner for guard in self.guards}.values()]
+        check, addresses = layout_check(tensors), [*map(torch.Tensor.data_ptr, tensors)]
+        return lambda: check(*tensors) and [*map(torch.Tensor.data_ptr, tensors)] == addresses
+
+    def native(self, features: Features) -> NativeTest | None:
+        if features.layouts is None:
+            return None
+        tensors = tuple(guard.owner for guard in self.guards)
+        return Operation.LAYOUTS, tensors, (torch.Tensor.requires_grad, *features.layouts)
+
+
+class StateGroup(Group):
+    """The answers of torch that torch's own test of its state compares."""
+
+    is_tested_at_once, shared = True, 1
+
+    def check(self) -> Callable[[], bool]:
+        guard_class = getattr(guards_of_torch, "GlobalStateGuard", None)
+        if guard_class is None:  # this torch has no such test
+            return self.holds
+        check: Callable[[], bool] = guard_class().check
+        return check if self.holds() else lambda: False
+
+    def native(self, features: Features) -> NativeTest | None:
+        return Operation.ANSWER, self.check(), ((), True)
+
+
+# -- sources -----------------------------------------------------------------------
+@dataclass(frozen=True)
+class Source(Generic[Owner]):
+    """A location in an object, its owner, that holds a value.
+
+    A new sort of source is a subclass with `read()`. It inherits that a guard compares by identity, in a call
+    of Python. `python` and `native()` give faster tests. They must be false if `is_same()` is.
+    """
+
+    key: Any = None
+
+    is_same: ClassVar[staticmethod[[Any, Any], bool]] = staticmethod(operator.is_)
+    python: ClassVar[str] = ""  # an expression of {owner}, {key} and {value} for the loop in Python
+    group_class: ClassVar[type[Group]] = Group
+
+    def read(self, owner: Owner) -> Any:
+        """Return the value that the source holds. Raise if there is no such source."""
+        raise NotImplementedError
+
+    def native(self, owner: Owner, value: object, features: Features) -> NativeTest | None:
+        """Return the test of the compiled loop, or None if it has none."""
+        return None
+
+    def group(self, owner: Owner, value: object) -> type[Group]:
+        """Return the class of the group in which a guard is tested."""
+        return self.group_class
+
+
+class Writable(Source[Owner]):
+    """A source that an assignment sets."""
+
+    def write(self, owner: Any, value: object) -> None:
+        owner[self.key] = value
+
+
+# -- dicts and other containers ------------------------------------------------------
+class Item(Writable[dict[Any, Any]]):
+    """A key of a dict."""
+
+    group_class = DictGroup
+    python = "get({owner}, {key}, MISSING) is {value}"
+
+    def read(self, owner: dict[Any, Any]) -> Any:
+        return dict.get(owner, self.key, MISSING)
+
+
+class Mode(Item):
+    """train() or eval() of a module whose first mode the graph keeps."""
+
+
+class Contains(Source[dict[Any, Any]]):
+    """Whether a dict has a key."""
+
+    group_class = DictGroup
+    python = "({key} in {owner}) is {value}"
+
+    def read(self, owner: dict[Any, Any]) -> Any:
+        return dict.__contains__(owner, self.key)
+
+
+class Size(Source[dict[Any, Any]]):
+    """How many keys a dict has."""
+
+    group_class = DictGroup
+    is_same = staticmethod(operator.eq)
+    python = "len({owner}) == {value}"
+
+    def read(self, owner: dict[Any, Any]) -> Any:
+        return dict.__len__(owner)
+
+
+class Keys(Source[dict[Any, Any]]):
+    """The keys of a dict, in order."""
+
+    is_same = staticmethod(is_same_picture)
+
+    def read(self, owner: dict[Any, Any]) -> Any:
+        return contents(owner)[: dict.__len__(owner)]
+
+
+class Contents(Source[Any]):
+    """All elements of a container, in order."""
+
+    is_same = staticmethod(is_same_picture)
+    python = "same(contents({owner}), {value})"
+
+    def read(self, owner: Any) -> Any:
+        return contents(owner)
+
+    def native(self, owner: Any, value: object, features: Features) -> NativeTest | None:
+        return (Operation.LIST, owner, value) if type(owner) is list else None
+
+    def group(self, owner: Any, value: Any) -> type[Group]:
+        """The order of an OrderedDict is no part of the dict in it."""
+        is_ordered = is_a(owner, collections.OrderedDict) and len(value) > 2
+        return DictGroup if is_a(owner, dict) and not is_ordered else Group
+
+
+class Element(Writable[Any]):
+    """An index of a list or deque."""
+
+    python = "{owner}[{key}] is {value}"
+
+    def read(self, owner: Any) -> Any:
+        return owner[self.key]
+
+    def native(self, owner: Any, value: object, features: Features) -> NativeTest | None:
+        return (Operation.ELEMENT, owner, (self.key, value)) if type(owner) is list else None
+
+
+# -- objects, classes and functions --------------------------------------------------
+class Cell(Writable[types.CellType]):
+    """A variable of a closure."""
+
+    python = "{owner}.cell_contents is {value}"
+
+    def read(self, owner: types.CellType) -> Any:
+        return owner.cell_contents
+
+    def write(self, owner: types.CellType, value: object) -> None:
+        owner.cell_contents = value
+
+    def native(self, owner: types.CellType, value: object, features: Features) -> NativeTest | None:
+        return Operation.CELL, owner, value
+
+
+class Attribute(Writable[object]):
+    """What getattr() returns: slots, facts of functions, thread-locals."""
+
+    def read(self, owner: object) -> Any:
+        if isinstance(owner, threading.local):
+            return getattr(owner, self.key, MISSING)
+        return object.__getattribute__(owner, self.key)
+
+    def write(self, owner: object, value: object) -> None:
+        object.__setattr__(owner, self.key, value)
+
+    def native(self, owner: object, value: object, features: Features) -> NativeTest | None:
+        """The compiled loop runs no Python: for a function, a plain class, or an object with slots."""
+        readers: tuple[Any, ...] = object.__getattribute__, types.FunctionType.__getattribute__
+        is_plain = type(owner) is type or type(owner).__getattribute__ in readers
+        return (Operation.ATTRIBUTE, owner, (self.key, value)) if is_plain else None
+
+
+class Flag(Source[tuple[Any, ...]]):
+    """An attribute that has the same value in each object of a tuple."""
+
+    def read(self, owner: tuple[Any, ...]) -> Any:
+        values = [getattr(value, self.key) for value in owner]
+        return values[0] if all(value is values[0] for value in values) else MISSING
+
+    def native(self, owner: tuple[Any, ...], value: object, features: Features) -> NativeTest | None:
+        return Operation.FLAGS, owner, (inspect.getattr_static(type(owner[0]), self.key), value)
+
+
+class Type(Source[object]):
+    """The class of an object."""
+
+    group_class = ObjectGroup
+    python = "{owner}.__class__ is {value}"
+
+    def read(self, owner: object) -> Any:
+        return type(owner)
+
+
+class Attributes(Source[object]):
+    """The dict of the attributes of an object."""
+
+    group_class = ObjectGroup
+
+    def read(self, owner: object) -> Any:
+        return attributes_of(owner)
+
+
+class ClassAttribute(Source[type]):
+    """An entry of the class itself, not of its bases."""
+
+    group_class = ClassGroup
+
+    def read(self, owner: type) -> Any:
+        return owner.__mro__ if self.key == "__mro__" else owner.__dict__.get(self.key, MISSING)
+
+
+class SpecialMethods(Source[type]):
+    """The methods of a class that operators and built-in functions call."""
+
+    group_class = ClassGroup
+    is_same = staticmethod(is_same_picture)
+
+    def read(self, owner: type) -> Any:
+        return special_methods(owner)
+
+
+class Function(Source[types.FunctionType]):
+    """Code, defaults and keyword defaults."""
+
+    is_same = staticmethod(is_same_picture)
+
+    def read(self, owner: types.FunctionType) -> Any:
+        return owner.__code__, owner.__defaults__, owner.__kwdefaults__
+
+    def native(self, owner: types.FunctionType, value: Any, features: Features) -> NativeTest | None:
+        parts = tuple(MISSING if part is None else part for part in value)
+        return (Operation.FUNCTION, owner, parts) if features.functions else None
+
+
+# -- tensors, settings and other sources ---------------------------------------------
+class Layout(Source[torch.Tensor]):
+    """Shape, strides, dtype and device of a tensor."""
+
+    is_same = staticmethod(operator.eq)
+
+    def read(self, owner: torch.Tensor) -> Any:
+        return tensor_meta(owner)
+
+    def group(self, owner: torch.Tensor, value: object) -> type[Group]:
+        return LayoutGroup if is_compared_with_others(owner) else Group
+
+
+class Answer(Source[Any]):
+    """What the owner, or a method of it, returns. The key is (name of the method or None, arguments)."""
+
+    def read(self, owner: Any) -> Any:
+        method, arguments = self.key
+        try:
+            answer = (owner if method is None else getattr(owner, method))(*arguments)
+        except Exception:  # whatever the function raises, it gives no answer now
+            return MISSING
+        if type(answer) is dict:
+            return tuple(answer.items())
+        return tuple(answer) if type(answer) is list else answer
+
+    @staticmethod
+    def is_same(old: object, new: object) -> bool:
+        return new is old or type(new) is type(old) is str and new == old
+
+    def native(self, owner: Any, value: object, features: Features) -> NativeTest | None:
+        method, arguments = self.key
+        is_native = method is None and value is not MISSING
+        return (Operation.ANSWER, owner, (arguments, value)) if is_native else None
+
+
+class State(Answer):
+    """An answer of torch that torch's GlobalStateGuard compares, too."""
+
+    group_class = StateGroup
+
+
+class Context(Source["ContextVar[Any]"]):
+    """A context variable."""
+
+    def read(self, owner: ContextVar[Any]) -> Any:
+        return owner.get(MISSING)
+
+
+class Alive(Source["weakref.ref[Any]"]):
+    """Whether the object of a weak reference is still there."""
+
+    def read(self, owner: weakref.ref[Any]) -> Any:
+        return owner() is not None
+
+
+class Weak(Source["weakref.ref[Any]"]):
+    """The source `key` of the object of a weak reference."""
+
+    def read(self, owner: weakref.ref[Any]) -> Any:
+        target = weakref.ref.__call__(owner)
+        if target is None:
+            raise KeyError("the object of a weak reference is gone")
+        return self.key.read(target)
+
+
+SIZE, KEYS, CONTENTS, CELL = Size(), Keys(), Contents(), Cell()
+TYPE, ATTRIBUTES, SPECIAL_METHODS, FUNCTION = Type(), Attributes(), SpecialMethods(), Function()
+LAYOUT, CONTEXT, ALIVE = Layout(), Context(), Alive()
 
 
 class Guard:
-    """A source, and the value that the program assumes it to hold.
+    """A source of an owner, and the value that the program assumes it to hold."""
 
-    The owner, the access (how the source is read) and the key make the source.
-    """
-
-    __slots__ = ("access", "key", "name", "owner", "site", "value")
+    __slots__ = ("name", "owner", "site", "source", "value")
 
     def __init__(
-        self, access: str, owner: Any, key: Any, value: Any, label: str | None, site: Site | None
+        self,
+        source: Source[Any],
+        owner: object,
+        value: object,
+        label: str | None = None,
+        site: Site | None = None,
     ) -> None:
-        self.access, self.owner, self.key, self.value = access, owner, key, value
+        self.source: Source[Any] = source
+        self.owner: Any = owner
+        self.value: Any = value
         self.name, self.site = label, site
 
     @property
@@ -110,78 +437,27 @@ class Guard:
         if self.site is not None and self.site.is_user:
             return self.site.expression
         owner = type(self.owner).__name__
-        return owner if self.access == CONTENTS else f"{owner}[{self.key!r:.40}]"
+        return owner if self.source is CONTENTS else f"{owner}[{self.source.key!r:.40}]"
 
     def current(self) -> Any:
         """Return the value that the source holds now, or MISSING."""
         return self.read(self.owner)
 
-    def read(self, owner: Any) -> Any:
+    def read(self, owner: object) -> Any:
         """Return the value of the same source of another object."""
         try:
-            return _READERS[self.access](owner, self.key)
+            return self.source.read(owner)
         except (KeyError, IndexError, AttributeError, ValueError, TypeError):
             return MISSING
+
+    def holds(self) -> bool:
+        """Whether the source holds the same value; an equal one that was made anew is another one."""
+        return self.source.is_same(self.value, self.read(self.owner))
 
     @property
     def code_location(self) -> Any:
         """(file, line, function) of the first read, or None."""
         return self.site.code_location if self.site is not None else None
-
-
-def contents(container: Any) -> Any:
-    """Return a shallow picture of a container as a tuple, or MISSING for an object that is none."""
-    for cls in type(container).__mro__:
-        picture = _PICTURES.get(cls)
-        if picture is not None:
-            return picture(container)
-    return MISSING
-
-
-def _attribute(owner: Any, name: str) -> Any:
-    if isinstance(owner, threading.local):
-        return getattr(owner, name, MISSING)
-    return object.__getattribute__(owner, name)
-
-
-_READERS: dict[Any, Callable[[Any, Any], Any]] = {
-    ITEM: lambda owner, key: dict.get(owner, key, MISSING),
-    MODE: lambda owner, key: dict.get(owner, key, MISSING),
-    CONTAINS: lambda owner, key: dict.__contains__(owner, key),
-    SIZE: lambda owner, key: dict.__len__(owner),
-    KEYS: lambda owner, key: contents(owner)[: dict.__len__(owner)],
-    ELEMENT: lambda owner, key: owner[key],
-    CELL: lambda owner, key: owner.cell_contents,
-    ATTRIBUTE: _attribute,
-    CLASS_ATTRIBUTE: lambda owner, key: (
-        owner.__mro__ if key == "__mro__" else owner.__dict__.get(key, MISSING)
-    ),
-    TYPE: lambda owner, key: type(owner),
-    ATTRIBUTES: lambda owner, key: attributes_of(owner),
-    FUNCTION: lambda owner, key: (owner.__code__, owner.__defaults__, owner.__kwdefaults__),
-    CONTENTS: lambda owner, key: contents(owner),
-    CONTEXT: lambda owner, key: owner.get(MISSING),
-    FLAG: lambda owner, key: _common_value(owner, key),
-    SPECIAL_METHODS: lambda owner, key: special_methods(owner),
-    ANSWER: lambda owner, key: _answer(owner, key),
-    STATE: lambda owner, key: _answer(owner, key),
-    ALIVE: lambda owner, key: owner() is not None,
-    LAYOUT: lambda owner, key: tensor_meta(owner),
-    WEAK: lambda owner, source: value_of_source(source[0], _target_of(owner), source[1]),
-    COUNTER: lambda owner, counted: type(value_of_source(counted.access, owner, counted.key)),
-}
-
-
-def value_of_source(access: str, owner: Any, key: Any) -> Any:
-    """Return the value that a source holds. Raise if there is no such source."""
-    return _READERS[access](owner, key)
-
-
-def _target_of(reference: weakref.ref[Any]) -> Any:
-    target = weakref.ref.__call__(reference)
-    if target is None:
-        raise KeyError("the object of a weak reference is gone")
-    return target
 
 
 def hold_weakly(guards: Iterable[Guard], references: Mapping[int, weakref.ref[Any]]) -> None:
@@ -191,142 +467,15 @@ def hold_weakly(guards: Iterable[Guard], references: Mapping[int, weakref.ref[An
     """
     for guard in guards:
         reference = references.get(id(guard.owner))
-        if reference is not None and guard.access in (TYPE, ATTRIBUTES, ATTRIBUTE):
-            guard.owner, guard.access, guard.key = reference, WEAK, (guard.access, guard.key)
+        if reference is not None and isinstance(guard.source, (Type, Attributes, Attribute)):
+            guard.owner, guard.source = reference, Weak(guard.source)
 
 
-def _answer(owner: Any, key: tuple[Any, ...]) -> Any:
-    method, arguments = key
-    try:
-        answer = (owner if method is None else getattr(owner, method))(*arguments)
-    except Exception:  # whatever the function raises, it gives no answer now
-        return MISSING
-    if type(answer) is dict:
-        return tuple(answer.items())
-    return tuple(answer) if type(answer) is list else answer
-
-
-def _common_value(objects: Any, name: str) -> Any:
-    values = [getattr(value, name) for value in objects]
-    return values[0] if all(value is values[0] for value in values) else MISSING
-
-
-def _dict_contents(value: Any) -> tuple[Any, ...]:
-    return (*dict.keys(value), *dict.values(value))
-
-
-WEAK_CONTAINERS = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
-_IN_ORDER = collections.OrderedDict.__iter__  # move_to_end() changes nothing else
-_PICTURES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    list: lambda value: tuple(list.__iter__(value)),
-    tuple: lambda value: tuple(tuple.__iter__(value)),
-    collections.deque: lambda value: tuple(collections.deque.__iter__(value)),
-    dict: _dict_contents,
-    collections.OrderedDict: lambda value: (*_IN_ORDER(value), *map(value.get, _IN_ORDER(value))),
-    types.MappingProxyType: lambda value: (*value.keys(), *value.values()),
-    **dict.fromkeys(VIEWS, lambda value: (*value.mapping.keys(), *value.mapping.values())),
-    set: lambda value: (frozenset(value),),
-    frozenset: lambda value: (value,),
-    np.ndarray: lambda value: (value.tobytes(), f"{value.dtype.str}{value.shape}"),
-    bytearray: lambda value: (bytes(value),),
-    memoryview: lambda value: (value.tobytes(), f"{value.format}{value.shape}"),
-    array.array: lambda value: (value.tobytes(), value.typecode),
-    functools.partial: lambda value: (value.func, *value.args, *value.keywords, *value.keywords.values()),
-    weakref.WeakKeyDictionary: lambda value: _dict_contents(value.data),
-    weakref.WeakValueDictionary: lambda value: _dict_contents(value.data),
-    weakref.WeakSet: lambda value: (frozenset(value.data),),
-    types.MethodType: lambda value: (value.__func__, value.__self__),
-    contextvars.Context: lambda value: (*value.keys(), *value.values()),
-    decimal.Context: lambda value: arithmetic_of(value),
-    **dict.fromkeys(SCRIPT_CLASSES, script_attributes),
-}
-
-
-def arithmetic_of(context: decimal.Context) -> tuple[Any, ...]:
-    """Return what decides the results of decimal arithmetic."""
-    traps = tuple(signal.__name__ for signal, is_trapped in context.traps.items() if is_trapped)
-    limits = context.Emin, context.Emax, context.capitals, context.clamp
-    return context.prec, context.rounding, *limits, " ".join(traps)
-
-
-def special_methods(cls: type) -> tuple[Any, ...]:
-    """Return the names of the special methods that a class defines, and the methods."""
-    methods = {
-        name: value
-        for name, value in vars(cls).items()
-        if name[:2] == "__" and (callable(value) or isinstance(value, (classmethod, staticmethod)))
-    }
-    return (*methods, *methods.values())
-
-
-def is_fake(tensor: Any) -> bool:
-    """Whether this is a tensor of the capture: a fake one, or a global one whose shard is fake."""
-    shard = tensor._local_tensor if is_a(tensor, OfSeveralRanks) else tensor
-    return type(shard).__name__ == "FakeTensor"
-
-
-def is_input(tensor: torch.Tensor) -> bool:
-    """Whether a symbolic tensor stands for an argument of the program."""
-    return is_fake(tensor) and getattr(getattr(tensor, "_of_node", None), "op", None) == "placeholder"
-
-
-def has_memory(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is there before the call, and no result of build()."""
-    return is_input(tensor) or not is_fake(tensor)
-
-
-def is_plain(value: Any) -> bool:
-    """Whether two values of this class are compared by equality."""
-    if isinstance(value, (*PLAIN_TYPES, frozenset)):
-        return isinstance(value, Enum) or not is_python_class(type(value))
-    return is_immutable_in_c(value)
-
-
-def is_same_plain(a: Any, b: Any) -> bool:
-    """Whether two plain values are equal: 1 is not 1.0 and not True, 0.0 is not -0.0."""
-    if type(a) is frozenset or type(b) is frozenset:
-        return type(a) is type(b) and {_exact(v) for v in a} == {_exact(v) for v in b}
-    return same_value(a, b) or type(a) is type(b) and is_immutable_in_c(a) and a == b
-
-
-def is_same_picture(a: Any, b: Any) -> bool:
-    """Whether two pictures of containers hold the same objects, or the same bytes."""
-    if type(a) is not tuple or type(b) is not tuple or len(a) != len(b):
-        return a is b
-    return all(x is y or type(x) in _OF_PICTURES and is_same_plain(x, y) for x, y in zip(a, b))
-
-
-_OF_PICTURES = (bytes, str, frozenset)  # what a picture of an array or a set makes anew
-
-
-def _exact(value: Any) -> tuple[Any, ...]:
-    return (type(value), repr(value) if isinstance(value, (float, complex)) else value)
-
-
-_BY_IDENTITY = (
-    torch.nn.Module,
-    type,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.ModuleType,
-    types.CodeType,
-    types.CellType,
-)
-
-
-def can_be_replaced(value: Any) -> bool:
-    """Whether an object of the same class may replace this one, if its guarded sources are equal."""
-    if isinstance(value, _BY_IDENTITY):
-        return False
-    return contents(value) is not MISSING or all(map(is_python_class, type(value).__mro__[:-1]))
-
-
-def attributes_of(instance: Any) -> Any:
-    """Return the attribute dict of an object, or None. That of a `threading.local` is another one."""
-    if is_a(instance, threading.local):
-        return None
-    try:
-        attributes = object.__getattribute__(instance, "__dict__")
-    except (AttributeError, TypeError):
-        return None
-    return attributes if isinstance(attributes, dict) else None
+def grouped(guards: Iterable[Guard]) -> list[Group]:
+    """Return the groups of guards that one test answers each."""
+    groups: dict[Hashable, Group] = {}
+    for guard in guards:
+        group_class = guard.source.group(guard.owner, guard.value)
+        identity = (group_class, id(guard.owner), guard.source)[: group_class.shared]
+        groups.setdefault(identity, group_class(guard.owner)).guards.append(guard)
+    return [*groups.values()]

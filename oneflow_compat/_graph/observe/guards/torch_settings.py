@@ -13,7 +13,7 @@ from torch.backends import cuda, mha, mkldnn
 from torch.utils import _device
 
 from ..instrumentation.policy import is_of_torch
-from .sources import ANSWER, ITEM, STATE, Guard
+from .sources import Answer, Guard, Item, State
 
 _DENORMAL = 5e-324
 _WARNS_ONLY = "the warn_only of torch.use_deterministic_algorithms()"
@@ -63,7 +63,7 @@ def setting_guards(records_gradients: bool) -> list[Guard]:
     `records_gradients`: the program records gradients in each grad mode, because it trains.
     """
     state = _STATE if records_gradients else _STATE | _GRAD_MODE
-    guards = [_answer(label, *question, STATE) for label, question in state.items()]
+    guards = [_answer(label, *question, State) for label, question in state.items()]
     guards += [_answer(label, *question) for label, question in _OTHERS.items()]
     if hasattr(C._autograd, "_top_saved_tensors_default_hooks"):  # torch has no public getter
         innermost = _answer(_HOOKS, C._autograd._top_saved_tensors_default_hooks, (True,))
@@ -112,7 +112,7 @@ def _global(module: ModuleType, name: str, label: str, public: Callable[[], Any]
     """Return a guard of a global of torch, or of the answer of a function if torch has no such global."""
     if not hasattr(module, name):
         return _answer(label, public)
-    return Guard(ITEM, vars(module), name, getattr(module, name), label, None)
+    return Guard(Item(name), vars(module), getattr(module, name), label)
 
 
 def _default_device() -> str:
@@ -121,10 +121,10 @@ def _default_device() -> str:
 
 
 def _answer(
-    label: str, function: Callable[..., Any], arguments: tuple[Any, ...] = (), access: str = ANSWER
+    label: str, function: Callable[..., Any], arguments: tuple[Any, ...] = (), source: type[Answer] = Answer
 ) -> Guard:
     """Return a guard of the present answer. torch refuses some, which is an answer, too."""
-    guard = Guard(access, function, (None, arguments), None, label, None)
+    guard = Guard(source((None, arguments)), function, None, label)
     guard.value = guard.current()
     return guard
 

@@ -23,18 +23,8 @@ from torch.utils.hooks import RemovableHandle
 
 from ...._active import outside_capture
 from ...program.python_values import is_python_class
-from ..guards.sources import (
-    ANSWER,
-    ATTRIBUTE,
-    FREE_BASES,
-    OF_CAPTURE,
-    TYPE,
-    WEAK_CONTAINERS,
-    arithmetic_of,
-    attributes_of,
-    is_a,
-    is_plain,
-)
+from ..guards.sources import OF_CAPTURE, TYPE, Answer, Attribute
+from ..guards.values import FREE_BASES, WEAK_CONTAINERS, arithmetic_of, attributes_of, is_a, is_plain
 from ..instrumentation.policy import Policy, is_of_standard_library, policy_of_module
 from .unfollowed import FILE, unfollowed_function
 
@@ -205,7 +195,7 @@ class AnswerReads:
                 self.python_call(argument, site)
                 self.contents(vars(argument), site)
                 annotations = argument.__annotations__
-                self.add(ATTRIBUTE, argument, "__annotations__", annotations, None, site)
+                self.add(Attribute("__annotations__"), argument, annotations, None, site)
                 self.contents(annotations, site)
             elif isinstance(argument, type) and is_python_class(argument):
                 for base in filter(is_python_class, argument.__mro__):
@@ -221,9 +211,9 @@ class AnswerReads:
         """Guard which modes change what functions of torch do. One with equal attributes may replace them."""
         if modes:
             label = "the active torch function modes"
-            self.add(ANSWER, active_function_modes, (None, ()), modes, label, site)
+            self.add(Answer((None, ())), active_function_modes, modes, label, site)
         for mode in modes:
-            self.add(TYPE, mode, None, type(mode), f"the class of {type(mode).__name__}", site)
+            self.add(TYPE, mode, type(mode), f"the class of {type(mode).__name__}", site)
 
     def warning(self, arguments: Sequence[Any], site: Any) -> None:
         """Guard whether warnings.warn(message, category) raises."""
@@ -235,7 +225,7 @@ class AnswerReads:
     def answer(self, function: Any, arguments: tuple[Any, ...], label: str, site: Any) -> None:
         owner = getattr(function, "__self__", None)  # a bound method is another object each time
         owner, method = (function, None) if owner is None else (owner, function.__name__)
-        self.add(ANSWER, owner, (method, arguments), OF_CAPTURE, label, site)
+        self.add(Answer((method, arguments)), owner, OF_CAPTURE, label, site)
 
     def text_of_arrays(self, arguments: Sequence[Any], site: Any) -> None:
         if any(is_a(argument, np.ndarray) for argument in arguments):
@@ -247,7 +237,7 @@ class AnswerReads:
         if function in (isinstance, issubclass):
             self.class_check(function, arguments)
         elif function is type and len(arguments) == 1 and is_python_class(type(subject)):
-            self.add(TYPE, subject, None, type(subject), f"the class of {type(subject).__name__}", site)
+            self.add(TYPE, subject, type(subject), f"the class of {type(subject).__name__}", site)
         elif function is dir and attributes_of(subject) is not None:
             self.answer(dir, (subject,), f"dir({type(subject).__name__})", site)
 

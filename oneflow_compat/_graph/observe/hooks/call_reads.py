@@ -18,7 +18,8 @@ from typing import Any, cast
 import torch
 
 from ...program.python_values import MISSING, is_python_class
-from ..guards.sources import ALIVE, CONTEXT, FREE, FUNCTION, is_a, is_fake, is_input
+from ..guards.sources import ALIVE, CONTEXT, FUNCTION
+from ..guards.values import FREE, is_a, is_fake, is_input
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import (
     DISPATCH,
@@ -215,7 +216,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
 
     def weak_reference(self, reference: weakref.ref[Any], site: Any) -> None:
         """Guard whether the object is there. A program that reads a tensor keeps the tensor alive."""
-        self.add(ALIVE, reference, None, reference() is not None, None, site)
+        self.add(ALIVE, reference, reference() is not None, None, site)
         self.note_weak([reference])
         target = weakref.ref.__call__(reference)
         if site.is_user and is_a(target, torch.Tensor) and not is_a(target, torch.nn.Parameter):
@@ -265,7 +266,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         self.objects[id(function)] = function
         label = f"the code or the defaults of {function.__qualname__}"
         parts = function.__code__, function.__defaults__, function.__kwdefaults__
-        self.add(FUNCTION, function, None, parts, label, site)
+        self.add(FUNCTION, function, parts, label, site)
         for defaults in filter(None, parts[1:]):
             self.contents(defaults, site)
 
@@ -320,7 +321,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> bool:
         """Note a method of C that reads or writes one source; return False for another method."""
         if is_a(owner, contextvars.ContextVar) and name == "get":
-            self.add(CONTEXT, owner, None, owner.get(MISSING), owner.name, site)
+            self.add(CONTEXT, owner, owner.get(MISSING), owner.name, site)
         elif name in ("__getattribute__", "__getattr__") and arguments:
             self.attribute(owner, arguments[0], site)
         elif name in ("__setattr__", "__delattr__") and arguments:

@@ -12,16 +12,8 @@ from typing import Any
 import torch
 
 from ...program.python_values import MISSING, is_python_class
-from ..guards.sources import (
-    CLASS_ATTRIBUTE,
-    ITEM,
-    OF_CAPTURE,
-    SPECIAL_METHODS,
-    is_a,
-    is_input,
-    is_plain,
-    special_methods,
-)
+from ..guards.sources import OF_CAPTURE, SPECIAL_METHODS, ClassAttribute, Item
+from ..guards.values import is_a, is_input, is_plain, special_methods
 from ..instrumentation.policy import Policy, is_installed_module, is_of_standard_library, policy_of
 from .unfollowed import IDENTITY
 
@@ -52,12 +44,12 @@ class ClassReads:
             self.seen.add(key)
             self.objects[id(owner)] = owner
         if is_python_class(owner):
-            self.add(CLASS_ATTRIBUTE, owner, "__mro__", owner.__mro__, f"the bases of {owner.__name__}", site)
+            self.add(ClassAttribute("__mro__"), owner, owner.__mro__, f"the bases of {owner.__name__}", site)
         for cls in mro:
             value = cls.__dict__.get(name, MISSING)
             if cls is not type and (value is not MISSING or is_python_class(cls)):  # type is immutable
                 label = f"{cls.__name__}.{name}"
-                self.add(CLASS_ATTRIBUTE, cls, name, value, label, site)
+                self.add(ClassAttribute(name), cls, value, label, site)
             if value is not MISSING:
                 return value
         return MISSING
@@ -67,7 +59,7 @@ class ClassReads:
         if ("tensor method", name) not in self.seen:
             self.seen.add(("tensor method", name))
             for cls in torch.Tensor.__mro__[:-1]:
-                self.add(CLASS_ATTRIBUTE, cls, name, OF_CAPTURE, f"torch.Tensor.{name}", site)
+                self.add(ClassAttribute(name), cls, OF_CAPTURE, f"torch.Tensor.{name}", site)
                 if name in vars(cls):
                     return
 
@@ -111,9 +103,9 @@ class ClassReads:
                     self.python_call(method, site)
             if module is None or not is_installed_module(module):
                 label = f"the bases of {base.__name__}"
-                self.add(CLASS_ATTRIBUTE, base, "__mro__", base.__mro__, label, site)
+                self.add(ClassAttribute("__mro__"), base, base.__mro__, label, site)
                 label = f"the special methods of {base.__name__}"
-                self.add(SPECIAL_METHODS, base, None, methods, label, site)
+                self.add(SPECIAL_METHODS, base, methods, label, site)
 
     def cached_call(self, function: Any, arguments: tuple[Any, ...], site: Any) -> None:
         """Guard the entry of a cache that answers a call, because the function itself is not called.
@@ -131,7 +123,7 @@ class ClassReads:
         entries = _entries(function)
         self.caches_before.append((function, function.cache_info().misses))
         for key in [key for key in entries if _may_answer(key, arguments)]:
-            self.add(ITEM, entries, key, entries[key], f"the cache of {function.__name__}", site)
+            self.add(Item(key), entries, entries[key], f"the cache of {function.__name__}", site)
 
 
 @functools.lru_cache(1024)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...program.symbolic import SYMBOLIC_NUMBERS
-from ..guards.sources import is_a
+from ..guards.values import is_a
 
 # They lead to all of a program, or hold numbers that belong to the capture.
 _CLOSED = (type, types.ModuleType, types.FrameType, types.CodeType, torch.Tensor)

@@ -27,22 +27,25 @@ from ...program.live_numbers import live_number
 from ...program.python_values import MISSING, NumberOfCapture, is_python_class
 from ..guards.counters import Counting, is_set_plainly, size_as_number
 from ..guards.sources import (
-    ANSWER,
-    ATTRIBUTE,
     ATTRIBUTES,
     CELL,
-    CONTAINS,
     CONTENTS,
-    ELEMENT,
-    FREE,
-    FREE_BASES,
-    ITEM,
     KEYS,
     OF_CAPTURE,
     TYPE,
+    Answer,
+    Attribute,
+    Contains,
+    Element,
+    Guard,
+    Item,
+    Source,
+)
+from ..guards.values import (
+    FREE,
+    FREE_BASES,
     VIEWS,
     WEAK_CONTAINERS,
-    Guard,
     attributes_of,
     contents,
     is_a,
@@ -95,7 +98,7 @@ class Reads(CallReads):
     ) -> None:
         """`ends_capture`: a read that no guard can follow raises, so that the call runs in eager mode."""
         self.active, self.on_module, self.ends_capture = active, on_module, ends_capture
-        self.guards: dict[Any, Any] = {}  # (access, id(owner), key) -> Guard
+        self.guards: dict[Any, Any] = {}  # (source, id(owner)) -> Guard
         self.objects: dict[Any, Any] = {}  # id -> object, so that no other object gets its id
         self.attribute_dicts: dict[int, int] = {}  # id(dict of attributes) -> id(its object)
         # a capture replaces built-in functions, whose names have guards of their own where code reads them
@@ -136,9 +139,9 @@ class Reads(CallReads):
         self.leave_out: Callable[[types.CodeType], None] = lambda code: None
 
     # -- guards --------------------------------------------------------------------------
-    def add(self, access: Any, owner: Any, key: Any, value: Any, label: str | None, site: Any) -> None:
+    def add(self, source: Source[Any], owner: Any, value: Any, label: str | None, site: Any) -> None:
         """Guard a source, unless build() wrote it or read it before."""
-        name = (access, id(owner), key)
+        name = source, id(owner)
         try:
             guard = self.guards.get(name)
             if guard is not None or name in self.written or id(owner) in self.complete:
@@ -151,7 +154,7 @@ class Reads(CallReads):
         if is_a(value, torch._C._FunctionBase):  # the context of an autograd function
             return
         self.objects[id(owner)] = owner
-        self.guards[name] = Guard(access, owner, key, value, label, site)
+        self.guards[name] = Guard(source, owner, value, label, site)
         self.values_outside.add(id(value))
         self.count(name, value, site)
 
@@ -184,11 +187,11 @@ class Reads(CallReads):
             if (
                 counting.is_complete
                 and counting.is_at(guard.current())
-                and self.assigned.isdisjoint([(id(owner), guard.key), (id(owner), ANY_KEY)])
-                and (CONTENTS, id(owner), None) not in self.guards
+                and self.assigned.isdisjoint([(id(owner), guard.source.key), (id(owner), ANY_KEY)])
+                and (CONTENTS, id(owner)) not in self.guards
                 and (id(owner), CONTENTS) not in self.seen
                 and not self.twins.keys() & {id(owner), id(instance)}
-                and is_set_plainly(guard.access, owner, guard.key, instance)
+                and is_set_plainly(guard.source, owner, instance)
             ):
                 yield guard, counting
 
@@ -215,17 +218,17 @@ class Reads(CallReads):
     def global_name(self, scope: dict[str, Any], name: str, site: Any) -> None:
         if not site.counts:
             self.seen.add(("global", id(scope), name))
-        self.add(ITEM, scope, name, scope.get(name, MISSING), name, site)
+        self.add(Item(name), scope, scope.get(name, MISSING), name, site)
         if name not in scope:
             module = scope.get("__builtins__", builtins)
-            self.add(ITEM, module if type(module) is dict else vars(module), name, OF_CAPTURE, name, site)
+            self.add(Item(name), module if type(module) is dict else vars(module), OF_CAPTURE, name, site)
 
     def cell(self, cell: Any, site: Any) -> None:
         try:
             value = cell.cell_contents
         except ValueError:  # a variable that was deleted, or is not assigned yet
             value = MISSING
-        self.add(CELL, cell, None, value, site.name, site)
+        self.add(CELL, cell, value, site.name, site)
 
     # -- attributes ----------------------------------------------------------------------
     def end_reads_of(self, schedule: Any) -> None:
@@ -265,7 +268,7 @@ class Reads(CallReads):
             return self.attribute_of_class(instance, name, label, site)
         in_class = self.class_attribute(cls, cls.__mro__, name, site)
         if is_python_class(cls):
-            self.add(TYPE, instance, None, cls, f"the class of {cls.__name__}", site)
+            self.add(TYPE, instance, cls, f"the class of {cls.__name__}", site)
         self.instance_attribute(instance, name, in_class, label, site)
 
     def attribute_of_class(self, cls: type, name: str, label: str, site: Any) -> None:
@@ -284,12 +287,12 @@ class Reads(CallReads):
         if name in ("__dict__", "__class__"):
             return
         if is_a(instance, threading.local):
-            return self.add(ATTRIBUTE, instance, name, getattr(instance, name, MISSING), label, site)
+            return self.add(Attribute(name), instance, getattr(instance, name, MISSING), label, site)
         if is_a(in_class, property):
             return self.property(instance, name, in_class, label, site)
         if is_a(instance, types.ModuleType) and is_installed_module(instance):
             # for example torch.backends.cudnn.benchmark
-            return self.add(ATTRIBUTE, instance, name, OF_CAPTURE, label, site)
+            return self.add(Attribute(name), instance, OF_CAPTURE, label, site)
         if hasattr(type(in_class), "__set__") and not is_python_class(type(in_class)):
             # a slot, a getter of a class in C, a field of ctypes
             return self.slot(instance, name, in_class, label, site)
@@ -311,9 +314,9 @@ class Reads(CallReads):
         self.attribute_dicts[id(attributes)] = id(instance)
         cls = type(instance)
         if is_python_class(cls):
-            self.add(ATTRIBUTES, instance, None, attributes, f"the attributes of {cls.__name__}", site)
+            self.add(ATTRIBUTES, instance, attributes, f"the attributes of {cls.__name__}", site)
         value = attributes.get(name, MISSING)
-        self.add(ITEM, attributes, name, value, label, site)
+        self.add(Item(name), attributes, value, label, site)
         if in_class is MISSING and value is MISSING:
             self.missing_attribute(instance, name, site)
             if is_a(instance, np.ndarray):  # a field of a record array
@@ -327,15 +330,15 @@ class Reads(CallReads):
         if type(getter) is types.FunctionType and not self.python_call(getter, site) and site.is_user:
             with contextlib.suppress(Exception):  # build() gets the same error in a moment
                 if is_plain(getter(instance)):
-                    self.add(ATTRIBUTE, instance, name, OF_CAPTURE, label, site)
+                    self.add(Attribute(name), instance, OF_CAPTURE, label, site)
 
     def rates(self, scheduler: Any, getter: Any, label: str | None, site: Any) -> None:
         """The rates of a schedule: inputs of the program (capture/values/option_reads.py), or constants."""
         rates, attributes = getter(scheduler), attributes_of(scheduler)
         if rates is attributes["_last_lr"]:
-            self.add(ITEM, attributes, "_last_lr", rates, label, site)
+            self.add(Item("_last_lr"), attributes, rates, label, site)
         else:
-            self.add(ANSWER, has_rates_of_optimizer, (None, (scheduler,)), True, label, site)
+            self.add(Answer((None, (scheduler,))), has_rates_of_optimizer, True, label, site)
 
     def slot(self, instance: Any, name: str, descriptor: Any, label: str | None, site: Any) -> Any:
         if is_a(instance, np.ndarray):
@@ -347,7 +350,7 @@ class Reads(CallReads):
         except (AttributeError, TypeError, RuntimeError, ValueError):
             value = again = MISSING
         if value is again or is_plain(value):
-            self.add(ATTRIBUTE, instance, name, value, label, site)
+            self.add(Attribute(name), instance, value, label, site)
         else:  # made at each read from the object
             self.contents(instance, site)
 
@@ -355,19 +358,19 @@ class Reads(CallReads):
         """Guard a name of a module. A capture changes some functions of torch while it runs."""
         names = own_names(module)
         value = OF_CAPTURE if is_installed_module(module) else names.get(name, MISSING)
-        self.add(ITEM, names, name, value, f"{module.__name__}.{name}", site)
+        self.add(Item(name), names, value, f"{module.__name__}.{name}", site)
         if value is not OF_CAPTURE:
-            self.add(TYPE, module, None, type(module), f"the class of {module.__name__}", site)
+            self.add(TYPE, module, type(module), f"the class of {module.__name__}", site)
         if name not in names:
             label = f"{module.__name__}.__getattr__"
-            self.add(ITEM, names, "__getattr__", names.get("__getattr__", MISSING), label, site)
+            self.add(Item("__getattr__"), names, names.get("__getattr__", MISSING), label, site)
 
     def imported_module(self, scope: dict[str, Any], name: str, level: int, site: Any) -> None:
         """Guard which module an import statement gets, if it was imported before."""
         if level:
             name = importlib.util.resolve_name("." * level + name, scope.get("__package__") or "")
         while name:
-            self.add(ITEM, sys.modules, name, sys.modules.get(name, MISSING), f"import {name}", site)
+            self.add(Item(name), sys.modules, sys.modules.get(name, MISSING), f"import {name}", site)
             name = name.rpartition(".")[0]
 
     # -- containers ----------------------------------------------------------------------
@@ -384,8 +387,8 @@ class Reads(CallReads):
         elif type(key) is int and is_a(container, (list, collections.deque)) and _plain_items(cls):
             if -len(container) <= key < len(container):
                 value = container[key]
-                if id(container) not in self.snapshots or (ELEMENT, id(container), key) in self.guards:
-                    self.add(ELEMENT, container, key, value, None, site)
+                if id(container) not in self.snapshots or (Element(key), id(container)) in self.guards:
+                    self.add(Element(key), container, value, None, site)
                 else:
                     self.elements_read.add(id(container))
             else:
@@ -398,10 +401,10 @@ class Reads(CallReads):
             value = dict.get(container, key, MISSING)
         except TypeError:  # an unhashable key: the read itself raises
             return
-        self.add(ITEM, container, key, value, None, site)
+        self.add(Item(key), container, value, None, site)
         if value is MISSING and is_a(container, collections.defaultdict):
             self.store_item(container, key, site)
-            self.add(ATTRIBUTE, container, "default_factory", container.default_factory, None, site)
+            self.add(Attribute("default_factory"), container, container.default_factory, None, site)
 
     def contains(self, container: Any, key: Any, site: Any) -> None:
         if key is FakeTensor:
@@ -411,7 +414,7 @@ class Reads(CallReads):
                 present = dict.__contains__(container, key)
             except TypeError:
                 return
-            self.add(CONTAINS, container, key, present, None, site)
+            self.add(Contains(key), container, present, None, site)
         else:
             self.contents(container, site)
             if type(key) not in _COPIES_ARE_EQUAL or key != key:  # each nan is another one to a container
@@ -468,7 +471,7 @@ class Reads(CallReads):
     def elements(self, value: Any, picture: Any, site: Any, depth: int) -> None:
         """Guard the elements of a container or array, and what nested containers hold."""
         if type(value) is not tuple and not self.beside_live_numbers(value, picture, site):
-            self.add(CONTENTS, value, None, picture, None, site)
+            self.add(CONTENTS, value, picture, None, site)
         if depth < _DEPTH and not is_a(value, np.ndarray):
             for element in picture:
                 if type(element) not in FREE:
@@ -482,10 +485,10 @@ class Reads(CallReads):
         if not is_a(container, dict) or not any(map(live_number, picture)):
             return False
         keys, values = picture[: len(picture) // 2], picture[len(picture) // 2 :]
-        self.add(KEYS, container, None, keys, None, site)
+        self.add(KEYS, container, keys, None, site)
         for key, value in zip(keys, values):
             if live_number(value) is None:
-                self.add(ITEM, container, key, value, None, site)
+                self.add(Item(key), container, value, None, site)
         return True
 
     def other_contents(self, value: Any, site: Any, depth: int) -> None:
@@ -506,7 +509,7 @@ class Reads(CallReads):
         """Guard the attributes and the slots of an object that a C function receives."""
         attributes = attributes_of(value)
         if attributes is not None:
-            self.add(ATTRIBUTES, value, None, attributes, f"the attributes of {type(value).__name__}", site)
+            self.add(ATTRIBUTES, value, attributes, f"the attributes of {type(value).__name__}", site)
             self.contents(attributes, site, depth)
         for cls in filter(is_python_class, type(value).__mro__):
             for name, member in vars(cls).items():
@@ -537,7 +540,7 @@ class Reads(CallReads):
             attributes = None
         if attributes is not None:
             self.store_item(attributes, name, site)
-        self.written.add((ATTRIBUTE, id(instance), name))
+        self.written.add((Attribute(name), id(instance)))
         if attributes is None:
             self.before_write_of_place(instance, name, site)
         self.assign(instance, name, site)
@@ -552,7 +555,7 @@ class Reads(CallReads):
         if not is_a(container, dict):
             self.rearranged.add(id(container))
         try:
-            self.written.update((access, id(container), key) for access in (ITEM, ELEMENT, CONTAINS))
+            self.written.update((source(key), id(container)) for source in (Item, Element, Contains))
         except TypeError:  # an unhashable key: a slice
             key = ANY_KEY
         self.assign(container, key if is_a(container, dict) else ANY_KEY, site)

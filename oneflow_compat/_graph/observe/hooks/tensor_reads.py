@@ -11,7 +11,8 @@ from torch.nn.parameter import is_lazy
 
 from ...program.guards.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
 from ...program.python_values import MISSING, tensor_meta
-from ..guards.sources import ATTRIBUTE, ITEM, LAYOUT, OF_CAPTURE, is_a, is_fake, is_input
+from ..guards.sources import LAYOUT, OF_CAPTURE, Attribute, Item
+from ..guards.values import is_a, is_fake, is_input
 from .unfollowed import CLASS, LAZY
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))
@@ -41,7 +42,7 @@ class TensorReads:
             return
         if hasattr(torch.Tensor, name):
             self.tensor_method(name, site)
-        if (ATTRIBUTE, id(tensor), name) in self.written:
+        if (Attribute(name), id(tensor)) in self.written:
             return
         if is_fake(tensor):
             return self.argument_attribute(tensor, name, site)
@@ -49,18 +50,18 @@ class TensorReads:
         label = f"{type(tensor).__name__}.{name}"
         if name == "grad":  # a capture keeps gradients aside, and a graph those of parameters
             if not isinstance(tensor, torch.nn.Parameter):
-                self.add(ATTRIBUTE, tensor, name, OF_CAPTURE, label, site)
+                self.add(Attribute(name), tensor, OF_CAPTURE, label, site)
         elif name in _VALUES_OF_TENSORS:
-            self.add(ATTRIBUTE, tensor, name, getattr(tensor, name), label, site)
+            self.add(Attribute(name), tensor, getattr(tensor, name), label, site)
         elif name not in _TENSOR_NAMES:
-            self.add(ITEM, tensor.__dict__, name, tensor.__dict__.get(name, MISSING), label, site)
+            self.add(Item(name), tensor.__dict__, tensor.__dict__.get(name, MISSING), label, site)
 
     def layout(self, tensor: torch.Tensor, site: Any) -> None:
         """Guard the shape, strides, dtype and device of a tensor that was there before the capture."""
         if is_lazy(tensor):
             self.warn(site, LAZY)
         elif not is_fake(tensor):
-            self.add(LAYOUT, tensor, None, tensor_meta(tensor), None, site)
+            self.add(LAYOUT, tensor, tensor_meta(tensor), None, site)
 
     def class_as_key(self, container: Any, site: Any) -> None:
         """Name a look-up by the class of a symbolic tensor where the class of tensors has an entry."""

@@ -14,7 +14,7 @@ import torch
 
 from ...._public_module import PublicModule
 from ...program.python_values import is_python_class
-from ..guards.sources import is_a
+from ..guards.values import is_a
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import Policy, is_of_this_package, policy_of
 

@@ -24,18 +24,8 @@ from ...program.pytree import flatten_containers, is_container_or_dataclass
 from ...program.shared_containers import containers_in
 from ...program.symbolic import is_run_value
 from ..guards.places import Place, value_at
-from ..guards.sources import (
-    ATTRIBUTE,
-    CELL,
-    CLASS_ATTRIBUTE,
-    CONTENTS,
-    ITEM,
-    WEAK_CONTAINERS,
-    Guard,
-    contents,
-    is_a,
-    value_of_source,
-)
+from ..guards.sources import CELL, CONTENTS, Attribute, ClassAttribute, Guard, Item
+from ..guards.values import WEAK_CONTAINERS, contents, is_a
 from ..instrumentation.policy import stands_for_method
 from .kept_numbers import holds_number
 
@@ -174,14 +164,14 @@ class Write:
         """
         owner, key, what, site = self.owner, self.key, self.what, self.site
         if key is CELL:
-            return [Guard(CELL, owner, None, self.current(), what, site)]
+            return [Guard(CELL, owner, self.current(), what, site)]
         if key is not None:
-            access = CLASS_ATTRIBUTE if is_a(owner, type) else ATTRIBUTE
-            return [Guard(access, owner, key, value_of_source(access, owner, key), what, site)]
+            source = ClassAttribute(key) if is_a(owner, type) else Attribute(key)
+            return [Guard(source, owner, source.read(owner), what, site)]
         if not is_a(owner, dict):
-            return [Guard(CONTENTS, owner, None, contents(owner), what, site)]
+            return [Guard(CONTENTS, owner, contents(owner), what, site)]
         keys = [k for holder, k in written if holder == id(owner) and not is_followed(holder, k)]
-        return [Guard(ITEM, owner, k, dict.get(owner, k, MISSING), None, site) for k in keys]
+        return [Guard(Item(k), owner, dict.get(owner, k, MISSING), None, site) for k in keys]
 
     def stores(
         self, is_followed: Callable[[int, Any], bool], is_older: Callable[[object], bool]

@@ -85,14 +85,13 @@ def is_visible(argument: torch.Tensor, symbolic: torch.Tensor, name: str) -> boo
 class ArgumentFacts:
     """The test of the facts that one program assumes."""
 
-    def __init__(self, facts: Sequence[ArgumentFact]) -> None:
-        self.facts = facts
-        self.changed: tuple[ArgumentFact, object] | None = None  # the latest that failed, its value
+    def __init__(self, facts: Sequence[ArgumentFact], fails: Callable[[ArgumentFact, object], bool]) -> None:
+        """`fails(fact, value)` is called for a fact of another value, and returns False."""
+        self.facts, self.fails = facts, fails
 
     def hold(self, arguments: Sequence[Any]) -> bool:
         for fact in self.facts:
             value = fact_of(arguments[fact.index], fact.name)
             if value != fact.value:
-                self.changed = fact, value
-                return False
+                return self.fails(fact, value)
         return True

@@ -81,11 +81,11 @@ def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = Fal
     path = check_target("save", path)
     entry = last_entry(graph, "save")
     check_steps(graph, entry, "saving")
-    change = entry.python_guards.change
-    if entry.guards.serves_one_call and change is not None:
+    ending = entry.python_guards.ending
+    if ending is not None:
         raise RuntimeError(
-            f"save: each call of graph {graph.name} meets {change.label}, which no saved program has\n"
-            f"  {location_text(change.code_location)}\n  With graph.config.eager_calls(False) before the"
+            f"save: each call of graph {graph.name} meets {ending.label}, which no saved program has\n"
+            f"  {location_text(ending.code_location)}\n  With graph.config.eager_calls(False) before the"
             " first call, the program is saved without it."
         )
     if entry.guards.serves_one_call:
