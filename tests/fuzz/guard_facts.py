@@ -263,15 +263,13 @@ FACTS = (
     Fact("flag set by build", "onceN_(self, y)", ("model.aN_ = False", "del model.aN_; model.aN_ = False"), "def onceN_(model, y):\n    if not model.aN_:\n        model.aN_ = True\n        return y * 2\n    return y\n", "self.aN_ = False", "aN_"),
 )  # fmt: skip
 
-# changes that cannot be followed and must cause a warning
+# changes that no guard can follow: a warning, or each call runs the line
 ANNOUNCED = (
     Fact("random object", "y * RNGN_.random()", ("pass",), "RNGN_ = random.Random(0)\n", word="random"),
     Fact("counter", "y * next(COUNTN_)", ("pass",), "COUNTN_ = itertools.count(1)\n", word="COUNTN_"),
-    Fact("clock", "y * (time.time_ns() % 1000)", ("pass",), word="time"),
     Fact("numpy generator", "y * float(RNGN_.random())", ("pass",), "RNGN_ = numpy.random.default_rng(0)\n", word="random"),
     Fact("iterator of a list", "y * next(ITN_)", ("pass",), "ITN_ = iter([1.0, 2.0, 3.0] * 50)\n", word="ITN_"),
     Fact("generator of the user", "y * next(GENN_)", ("pass",), "GENN_ = (float(k) for k in itertools.count(1))\n", word="GENN_"),
-    Fact("object identifier", "y * (uuid.uuid4().int % 7 + 1)", ("pass",), word="uuid"),
     Fact("global list that build extends", "extendN_(y)", ("pass", "SEENN_.clear()"), "SEENN_ = []\ndef extendN_(y):\n    SEENN_.append(1.0)\n    return y * len(SEENN_)\n", word="SEENN_"),
     Fact("global that build counts", "countN_(y)", ("pass", "CALLSN_ = 0"), "CALLSN_ = 0\ndef countN_(y):\n    global CALLSN_\n    CALLSN_ += 1\n    return y * CALLSN_\n", word="CALLSN_"),
 )  # fmt: skip
