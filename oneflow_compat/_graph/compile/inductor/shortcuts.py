@@ -97,11 +97,8 @@ def _signals_between_kernels() -> Iterator[None]:
         run_waiting_handlers()
         codegen_nodes(self, nodes)
 
-    CppKernelProxy.codegen_nodes = codegen  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(CppKernelProxy, "codegen_nodes", codegen):
         yield
-    finally:
-        CppKernelProxy.codegen_nodes = codegen_nodes  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

@@ -188,11 +188,8 @@ def stores_apart() -> Iterator[None]:
         before(self, name, index, value)
         self.reduction_suffix.writeline(DeferredLine(name, "}"))
 
-    CppVecKernel.store_reduction = store  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(CppVecKernel, "store_reduction", store):
         yield
-    finally:
-        CppVecKernel.store_reduction = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -212,11 +209,8 @@ def positions_rounded() -> Iterator[None]:
             return Buffer.make_loader(self)
         return before(self)
 
-    ComputedBuffer.make_loader = make_loader  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(ComputedBuffer, "make_loader", make_loader):
         yield
-    finally:
-        ComputedBuffer.make_loader = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
