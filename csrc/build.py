@@ -5,7 +5,7 @@
 - oneflow_compat/_ext.so holds the custom operators. It uses torch's stable ABI and no Python headers, so one
   library serves torch 2.11 and later and every Python. CPU kernels are compiled once for each instruction
   set, and the best one is chosen at run time. CUDA kernels need nvcc and a CUDA build of torch.
-- oneflow_compat/_graph/observe/_guards.abi3.so tests the guards of graphs, and
+- oneflow_compat/_graph/guards/_guards.abi3.so tests the guards of graphs, and
   oneflow_compat/_fast_method.abi3.so calls the methods of torch's classes that OneFlow extends. They use
   Python's limited API and nothing of torch.
 
@@ -50,7 +50,7 @@ GPUS = ("80", "90")
 # The symbols of Python and torch come from the process that loads the library. The macOS linker needs a flag
 # for that.
 LOADED_LATER = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
-GUARDS = Path("_graph") / "observe" / "_guards.abi3.so"  # in the package
+GUARDS = Path("_graph") / "guards" / "_guards.abi3.so"  # in the package
 METHOD = Path("_fast_method.abi3.so")
 
 

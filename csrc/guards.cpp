@@ -2,7 +2,7 @@
 // that nothing that build() read has changed. The library is built against Python's limited API, so it works
 // with every Python from 3.10 on.
 //
-// The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. observe/guards/native.py
+// The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. _graph/guards/native.py
 // probes each of them when the library is loaded, and uses no test whose probe fails.
 #include "guards/calls.h"
 #include "guards/read_tests.h"

@@ -8,7 +8,7 @@
 
 namespace {
 
-// Where a tensor object keeps what the tests compare (observe/guards/layouts.py).
+// Where a tensor object keeps what the tests compare (_graph/guards/layouts.py).
 struct TensorOffsets {
   Py_ssize_t implementation, begin, sizes, offset, end;
 };

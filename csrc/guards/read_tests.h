@@ -1,4 +1,4 @@
-// Read a test from the tuple that observe/guards/sources.py makes.
+// Read a test from the tuple that _graph/guards/sources.py makes.
 #pragma once
 #include "tests.h"
 

@@ -21,7 +21,6 @@ from .._active import building_eagerly
 from .._global.zero import splitting
 from .._signals import held
 from .call.epilogue import step_schedulers
-from .call.module_modes import ModeNotice
 from .capture.build import autocast_of, join_batches, loss_factor, split_batch
 from .capture.patches.patching import everything_undone, patched
 from .capture.side_effects.set_aside import GradientsAside, ModesOfFirstCapture
@@ -31,6 +30,7 @@ from .capture.update.loss_scaling import resolve_scaler, unscale, update_scale
 from .capture.update.step import clip, fill_packed_gradients, refuse_class
 from .compile.copies import CallState
 from .errors import CaptureError
+from .guards.modes import ModeNotice
 
 if TYPE_CHECKING:
     from .assumptions import Assumptions

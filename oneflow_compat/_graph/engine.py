@@ -24,7 +24,6 @@ from .assumptions import Assumptions
 from .branch_search import MAX_BRANCHED
 from .call.branches import BranchTaken
 from .call.entry import Entry
-from .call.module_modes import ModeNotice
 from .call.validity import VALUES
 from .capture.build import autocast_of, check_leaves
 from .capture.patches.patching import answered_in_build
@@ -36,6 +35,7 @@ from .eager_calls import EagerCalls
 from .errors import CaptureError, RaisedInBuild, TooManyBranches, UsageError, warn_user
 from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
+from .guards.modes import ModeNotice
 from .observe import report_local_code, report_mode, report_repeated
 from .program import passes
 from .program.object_trees import local_code_of
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .cut_step import CutStep
     from .definition import GraphDefinition
     from .explanations import Explanation
-    from .observe import Guard
+    from .guards.sources import Guard
     from .program.captured import Captured
     from .program.program import CompiledFunction, Program
     from .signature import Signature

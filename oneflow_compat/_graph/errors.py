@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-import os
 import sys
 import threading
 import warnings
@@ -14,18 +13,8 @@ from types import FrameType
 from typing import Any
 
 from .._errors import OneFlowError, UnsupportedError, difference_hint
+from .code_origins import is_internal, is_of_standard_library
 
-_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-def _skipped_prefixes() -> tuple[str, ...]:
-    import torch  # here, because front ends import this module before they need torch
-
-    return (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, _HERE, "<")
-
-
-_prefixes: tuple[str, ...] = ()
 CodeLocation = tuple[str, int, str]  # (file, line, function)
 
 
@@ -34,13 +23,10 @@ def user_location(depth: int = 1) -> CodeLocation | None:
 
     Frames of torch and of this package are skipped.
     """
-    global _prefixes
-    if not _prefixes:
-        _prefixes = _skipped_prefixes()
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_prefixes):
+        if not is_internal(name):
             return name, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back
     return None
@@ -54,35 +40,12 @@ def warn_user(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-def is_internal(name: str) -> bool:
-    """Return True for a file of torch or of this package, and for generated code."""
-    user_location()  # fills _prefixes
-    return name.startswith(_prefixes)
-
-
-def is_of_this_package(name: str) -> bool:
-    return name.startswith(_HERE)
-
-
-def skipped(name: str) -> bool:
-    """Return True for a file that is not the user's.
-
-    Such files belong to torch, this package or other installed packages, or are generated code.
-    """
-    user_location()  # fills _prefixes
-    return name.startswith(_prefixes) or f"{os.sep}site-packages{os.sep}" in name or name.startswith(_STDLIB)
-
-
 def raised_at(error: BaseException) -> CodeLocation | None:
     """The user's innermost (file, line, function) in the traceback of an error."""
-    user_location()  # fills _prefixes
     location, tb = None, error.__traceback__
     while tb is not None:
         code = tb.tb_frame.f_code
-        pythons = (
-            code.co_filename.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in code.co_filename
-        )
-        if not code.co_filename.startswith(_prefixes) and not pythons:
+        if not is_internal(code.co_filename) and not is_of_standard_library(code.co_filename):
             location = code.co_filename, tb.tb_lineno, code.co_name
         tb = tb.tb_next
     return location
@@ -185,8 +148,7 @@ def _is_caught_by_user(error: Exception) -> bool:
     if traceback is None:
         return False
     name = traceback.tb_frame.f_code.co_filename  # the frame that caught the error is the first
-    is_of_python = name.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in name
-    return not is_of_python and (name.startswith("<") or not is_internal(name))
+    return not is_of_standard_library(name) and (name.startswith("<") or not is_internal(name))
 
 
 class UsageError(CaptureError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from .._env import get
-from .errors import is_internal, is_of_this_package
+from .code_origins import is_internal, is_of_this_package
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE)) + os.sep

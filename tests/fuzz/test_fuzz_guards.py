@@ -34,11 +34,12 @@ def test_a_missed_change_is_silent_and_a_named_one_is_warned():
 
 def test_a_program_whose_guard_is_off_is_found(monkeypatch):
     """As if no guard looked at what build() read, or at optimizers."""
-    from oneflow._graph.call import optimizer_identity
-    from oneflow._graph.observe import PythonGuards, checker_of
+    from oneflow._graph.guards import optimizers
+    from oneflow._graph.guards.checkers import checker_of
+    from oneflow._graph.guards.python_guards import PythonGuards
 
     monkeypatch.setattr(PythonGuards, "check", lambda self, rebind: None)
-    monkeypatch.setattr(optimizer_identity, "checker_of", lambda guards: checker_of([]))
+    monkeypatch.setattr(optimizers, "checker_of", lambda guards: checker_of([]))
     results = collections.Counter(
         result for seed in (1000, 1006) for _, result in fuzz_guards.run_program(seed, trials=3, share=0.0)
     )

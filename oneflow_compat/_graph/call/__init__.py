@@ -6,7 +6,6 @@ SEAM = (
     "checks",
     "entry",
     "epilogue",
-    "module_modes",
     "prologue",
     "validity",
 )

@@ -10,7 +10,7 @@ import torch
 
 from ..._global.program_results import without_subclasses
 from ..._signals import held
-from ..observe import alike_test, unknown
+from ..guards.call_tests import alike_test, unknown
 from ..program.captured import Captured
 from ..program.locations import GroupOption
 from ..program.program import CompiledFunction, Program

@@ -11,7 +11,7 @@ import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
 from ..._global.program_results import make_results_global
-from ..observe import count
+from ..guards.counters import count
 from ..program.captured import Effects, StoredAttribute
 from ..program.locations import LiveState
 from ..program.program import Program, roots

@@ -19,9 +19,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._global.marks import OfSeveralRanks
+from ..guards.tensors import TensorSlot
 from ..program.locations import (
     Argument,
     Container,
@@ -31,10 +32,7 @@ from ..program.locations import (
     ModuleTensor,
     OptimizerParameter,
 )
-from ..program.program import Program, Slot
-
-if TYPE_CHECKING:
-    import torch
+from ..program.program import Program
 
 
 class Stage(enum.Enum):
@@ -78,21 +76,6 @@ class Test:
     condition: str
     stage: Stage = Stage.STATE
     on_failure: Callable[[], bool] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class TensorSlot:
-    """A slot of a named tensor: its name in the prologue, and the container of the live tensor."""
-
-    name: str
-    container: Container
-    key: Any
-    slot: Slot
-
-    @property
-    def live(self) -> torch.Tensor:
-        tensor: torch.Tensor = self.container[self.key]
-        return tensor
 
 
 def gather(program: Program, live: LiveState, args: Sequence[Any]) -> tuple[Any, ...]:

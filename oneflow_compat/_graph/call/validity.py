@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..observe import Failure, has_plain_layout
+from ..guards.argument_facts import ArgumentFact, ArgumentFacts
+from ..guards.conditions import compile_guard
+from ..guards.layouts import has_plain_layout
+from ..guards.memory import MemoryIdentity
+from ..guards.optimizers import OptimizerIdentity
+from ..guards.python_guards import Failure
+from ..guards.tensors import TensorIdentity, TensorSlot
 from ..program.captured import Captured
-from ..program.guards.argument_facts import ArgumentFact, ArgumentFacts
-from ..program.guards.scalar_guards import compile_guard
 from ..program.locations import (
     Gradient,
     GroupOption,
@@ -26,9 +30,7 @@ from ..program.locations import (
 from ..program.nested_state import copied
 from ..program.program import Program
 from ..program.python_values import MISSING, tensor_meta
-from .optimizer_identity import OptimizerIdentity
-from .prologue import Prologue, Scope, Stage, TensorSlot, Test
-from .tensor_identity import MemoryIdentity, TensorIdentity
+from .prologue import Prologue, Scope, Stage, Test
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -91,7 +93,7 @@ class Validity:
             )
         else:
             self._tensors.bind(tensors)
-        self.memory = MemoryIdentity(self.program, self.guards)
+        self.memory = MemoryIdentity(self.program, self.guards.overlaps, self.guards.merged)
         self._optimizer_checker = scope.bind(self.optimizers.checker)
         self._tensor_checker = scope.bind(self._tensors.checker)
         return (

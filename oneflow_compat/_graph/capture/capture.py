@@ -13,16 +13,11 @@ from ..._global.tensor import memory_of
 from ..._global.zero import splitting
 from ..._signals import second_interrupt_acts_at_once
 from ..errors import CAPTURED_AGAIN, CaptureError, NumbersFound, inside_another, no_error_is_caught
-from ..observe import (
-    facts_of_arguments,
-    observe,
-    observe_steps,
-    report_unfollowed,
-    setting_guards,
-    sources,
-)
+from ..guards import sources
+from ..guards.conditions import conditions_on, guard_graph
+from ..guards.torch_settings import setting_guards
+from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed
 from ..program.captured import Captured
-from ..program.guards.scalar_guards import guard_graph
 from ..program.object_trees import flattened_arguments, has_objects
 from ..program.program import Program
 from ..program.pytree import argument_names, tree_flatten
@@ -68,7 +63,7 @@ if TYPE_CHECKING:
     from ..assumptions import Assumptions
     from ..config import Config
     from ..definition import GraphDefinition
-    from ..observe.guards.python_guards import PythonGuards
+    from ..guards.python_guards import PythonGuards
     from ..program.locations import GroupOption
     from ..program.symbolic import Branch
     from .interfaces import LossFactor
@@ -413,7 +408,7 @@ class Capture:
         )
         self._take_new_state_as_inputs(outputs.nodes)
         self.number_inputs.drop_unused(outputs.nodes)
-        conditions = recorder.guards + self.options.numbers.conditions + self.number_inputs.conditions
+        conditions = recorder.guards + conditions_on(self.options.numbers) + self.number_inputs.conditions
         conditions += update.trace.guards if update is not None else []
         guard = guard_graph(recorder.graph, conditions) if conditions else None
         graph = recorder.finish(outputs.nodes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..._signals import error_of_handler
 from ..errors import CAPTURED_AGAIN, CaptureError, RaisedInBuild
-from ..observe import restore_settings, setting_guards
+from ..guards.torch_settings import restore_settings, setting_guards
 
 if TYPE_CHECKING:
     from .interfaces import CaptureInterface

@@ -65,7 +65,7 @@ def guards_of(capture: CaptureInterface, free_index: Any, overlaps: Any, merged:
         branches=recorder.sizes.branches,
         fixes_sizes=recorder.sizes.fixed,
         reads_values=bool(recorder.guards),
-        branches_on_options=bool(capture.options.numbers.conditions),
+        branches_on_options=bool(capture.options.numbers.outcomes),
         branches_on_numbers=bool(capture.number_inputs.conditions),
         serves_one_call=update is not None and update.serves_one_call,
         reads_global_tensors=any(

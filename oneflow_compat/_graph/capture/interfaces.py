@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..assumptions import Assumptions
     from ..config import Config
     from ..definition import GraphDefinition
-    from ..program.guards.scalar_guards import Condition
+    from ..guards.conditions import Condition
     from ..program.live_numbers import LiveNumber
 
 

@@ -25,8 +25,8 @@ from ..._global.marks import is_global
 from ..._global.program_results import mark_like, wrappers
 from ..._signals import run_waiting_handlers
 from ..errors import CaptureError, user_location
+from ..guards.conditions import Condition
 from ..program import node_editing
-from ..program.guards.scalar_guards import Condition
 from ..program.live_numbers import LiveNumber, live_number, need_sizes
 from ..program.operators import (
     ASSERTIONS,

@@ -1,13 +1,11 @@
 """What build() reads from Python: observed while it runs, and guarded before each later call.
 
 The seam: `why_unobserved()` is None if reads can be observed here. `observe(...)` is a context in which
-build() runs, its `finish(...)` returns the `PythonGuards`, and `PythonGuards.check(rebind)` is asked before
-each call. `observe_steps()` does the same for step() of optimizers.
-`checker_of(guards)` tests guards of other facts as fast, and `alike_test` and `separate_test` test arguments.
+build() runs, and its `finish(...)` returns the `PythonGuards`. `observe_steps()` does the same for step() of
+optimizers.
 
 - `instrumentation/`: copies of the user's code that call a hook before each read
 - `hooks/`: the hooks, which make a guard of each read
-- `guards/`: sources and guards, and their test before each call
 """
 
 from __future__ import annotations
@@ -19,14 +17,6 @@ from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 
 from ..._active import capturing
-from .guards import sources, values
-from .guards.call_tests import alike_test, separate_test, unknown
-from .guards.checkers import checker_of
-from .guards.counters import count
-from .guards.layouts import has_plain_layout
-from .guards.python_guards import Failure, PythonGuards
-from .guards.sources import Guard
-from .guards.torch_settings import restore_settings, setting_guards
 from .hooks.tensor_reads import facts_of_arguments
 from .messages import report_local_code, report_mode, report_repeated, report_unfollowed
 from .support import why_unobserved
@@ -36,14 +26,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Failure",
-    "Guard",
-    "PythonGuards",
-    "alike_test",
-    "checker_of",
-    "count",
     "facts_of_arguments",
-    "has_plain_layout",
     "leave_out_state",
     "observe",
     "observe_steps",
@@ -51,12 +34,6 @@ __all__ = [
     "report_mode",
     "report_repeated",
     "report_unfollowed",
-    "separate_test",
-    "restore_settings",
-    "setting_guards",
-    "sources",
-    "unknown",
-    "values",
     "why_unobserved",
 ]
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..code_origins import is_of_this_package
 from ..errors import CAPTURED_AGAIN
-from ..program.python_values import MISSING
-from .guards.counters import become_counter
-from .guards.outliving import MadeByBuild, guards_of_lasting, outliving
-from .guards.places import number_source
-from .guards.python_guards import PythonGuards
-from .guards.sources import (
+from ..guards.counters import become_counter
+from ..guards.places import number_source
+from ..guards.python_guards import PythonGuards
+from ..guards.sources import (
     CELL,
     CONTENTS,
     OF_CAPTURE,
@@ -28,7 +27,8 @@ from .guards.sources import (
     Mode,
     hold_weakly,
 )
-from .guards.values import WEAK_CONTAINERS, contents, is_a, is_fake, is_input, is_plain, is_same_plain
+from ..guards.values import WEAK_CONTAINERS, contents, is_a, is_fake, is_input, is_plain, is_same_plain
+from ..program.python_values import MISSING
 from .hooks.answers import active_function_modes
 from .hooks.entry_points import HOOKS, NOTHING, current
 from .hooks.new_dicts import with_ages_of_dicts
@@ -40,9 +40,9 @@ from .instrumentation.policy import (
     Policy,
     fills_for_good,
     is_of_the_capture,
-    is_of_this_package,
     policy_of,
 )
+from .outliving import MadeByBuild, guards_of_lasting, outliving
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import optimizer as optimizer_module
 
-from .guards.sources import CONTENTS, Item
-from .guards.values import attributes_of
+from ..guards.sources import CONTENTS, Item
+from ..guards.values import attributes_of
 from .observer import Observer
 
 if TYPE_CHECKING:

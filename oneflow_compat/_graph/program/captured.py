@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._pytree import TreeSpec
 
-from .guards.argument_facts import ArgumentFact
 from .locations import GroupOption, LiveState, OptimizerState, StateEntry
 from .program import Program
 from .shared_calls import SharedCalls
@@ -18,8 +17,9 @@ from .symbolic import Branch
 if TYPE_CHECKING:
     import torch
 
-    from ..observe.guards.python_guards import PythonGuards
-    from ..observe.guards.sources import Guard
+    from ..guards.argument_facts import ArgumentFact
+    from ..guards.python_guards import PythonGuards
+    from ..guards.sources import Guard
 
 
 @dataclass(frozen=True, eq=False)

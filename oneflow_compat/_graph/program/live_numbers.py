@@ -22,7 +22,6 @@ import torch
 from torch.fx import Node
 
 from ..errors import NEEDS_VALUE, CapturedAgain, CaptureError
-from .guards.scalar_guards import Condition
 from .symbolic import SYMBOLIC_NUMBERS
 
 
@@ -31,11 +30,12 @@ class NumberNeeded(CapturedAgain):
 
 
 class LiveNumbers:
-    """The numbers of one capture, and the conditions on them. `record(function, nodes)` adds a node."""
+    """The numbers of one capture, and what build() asked of them. `record(function, nodes)` adds a node."""
 
     def __init__(self, record: Callable[[Callable[..., Any], tuple[Any, ...]], Node]):
         self.record = record
-        self.conditions: list[Condition] = []
+        # comparison that decided a branch of build() -> its outcome, which the program tests
+        self.outcomes: dict[Node, float] = {}
         self.is_needed = False  # the error below may be suppressed on its way
 
     def number(self, value: int | float, node: Node) -> torch.SymFloat | torch.SymInt:
@@ -164,9 +164,7 @@ class LiveNumber:
         if self.value is None:
             return self.numbers.outcome(self)
         if isinstance(self.node, Node):
-            condition = Condition(self.node, operator.eq, self.value)
-            if condition not in self.numbers.conditions:
-                self.numbers.conditions.append(condition)
+            self.numbers.outcomes[self.node] = self.value
         return bool(self.value)
 
     def bool_(self) -> bool:

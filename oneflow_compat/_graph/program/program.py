@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.fx
@@ -13,10 +13,12 @@ from torch.utils._pytree import TreeSpec
 
 from ..errors import ProgramError
 from .codegen import readable
-from .guards.dimension_guards import DimensionGuards
 from .locations import Argument, Location
 from .operators import facts_of, is_written
 from .tensor_info import Shape
+
+if TYPE_CHECKING:
+    from ..guards.dimensions import DimensionGuards
 
 # the values of the slots, as arguments -> the outputs
 CompiledFunction = Callable[..., Sequence[Any]]
@@ -73,7 +75,7 @@ class Program:
     # (flat index, name, repr) of arguments that are no tensors: the program is valid for these values only
     in_constants: tuple[tuple[int, str, str], ...] = ()
     constants: dict[str, torch.Tensor] = field(default_factory=dict)  # get_attr target -> tensor
-    # (fx graph, input indices): the assumptions about lr and step counters, see scalar_guards.py
+    # (fx graph, input indices): the assumptions about lr and step counters, see guards/conditions.py
     guard: tuple[torch.fx.Graph, tuple[int, ...]] | None = None
     training: bool = False
     config: object = None

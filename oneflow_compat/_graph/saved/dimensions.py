@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from ..._file_safety.shown import reason, shown
-from ..program.guards.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
+from ..guards.dimensions import Dimension, DimensionGuards, Layout, UnsupportedExpression
 from ..program.program import Slot
 from ..program.tensor_info import Shape
 from .reader import inside, integer, label, listed, read_size, record, refuse, row

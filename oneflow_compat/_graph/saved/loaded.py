@@ -13,13 +13,14 @@ from ..._signals import held
 from ..call.branches import BranchTaken, with_branches
 from ..call.checks import with_checks
 from ..call.epilogue import Epilogue
-from ..call.prologue import Prologue, Scope, Stage, TensorSlot, Test, gather
+from ..call.prologue import Prologue, Scope, Stage, Test, gather
 from ..compile import compiler_for
 from ..config import Config
 from ..errors import ProgramError
 from ..explanations import list_text
+from ..guards.conditions import compile_guard
+from ..guards.tensors import TensorSlot
 from ..program.captured import Effects
-from ..program.guards.scalar_guards import compile_guard
 from ..program.locations import Argument, LiveState, SavedValue
 from ..program.program import CompiledFunction, Program
 from ..program.pytree import keys_of, plain_spec, tree_flatten

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._file_safety.shown import shown
-from ..program.guards.dimension_guards import DimensionGuards
+from ..guards.dimensions import DimensionGuards
 from ..program.locations import Argument, SavedValue
 from ..program.program import ROLES, Output, Program, Slot
 from ..program.pytree import keys_of

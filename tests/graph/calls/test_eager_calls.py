@@ -16,7 +16,7 @@ import torch
 import oneflow as flow
 from oneflow import nn
 from oneflow._errors import OneFlowError
-from oneflow._graph.observe.guards import native
+from oneflow._graph.guards import native
 
 pytestmark = pytest.mark.eager_calls
 STEPS = 7

@@ -6,8 +6,8 @@ import pytest
 import torch
 from graph_cases import graph_of
 
-from oneflow._graph.observe import alike_test, separate_test, unknown
-from oneflow._graph.observe.guards.native import probed_features
+from oneflow._graph.guards.call_tests import alike_test, separate_test, unknown
+from oneflow._graph.guards.native import probed_features
 from oneflow._graph.program.writes import storage_of
 from oneflow._graph.signature import signature
 

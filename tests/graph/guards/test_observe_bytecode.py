@@ -39,8 +39,8 @@ def test_an_unknown_instruction_is_noticed(monkeypatch):
 
 
 def test_this_python_observes_and_the_compiled_test_agrees_with_python():
+    from oneflow._graph.guards.native import probed_features
     from oneflow._graph.observe import why_unobserved
-    from oneflow._graph.observe.guards.native import probed_features
 
     assert why_unobserved() is None
     features = probed_features()

@@ -16,8 +16,8 @@ from torch._C._dynamo import eval_frame
 import oneflow as flow
 from oneflow._errors import OneFlowError
 from oneflow._graph import eager_calls
-from oneflow._graph.observe import observer, support
-from oneflow._graph.observe.guards import native, outliving
+from oneflow._graph.guards import native
+from oneflow._graph.observe import observer, outliving, support
 from oneflow._graph.observe.instrumentation import instructions
 
 

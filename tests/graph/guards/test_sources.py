@@ -9,12 +9,11 @@ import weakref
 import pytest
 import torch
 
-from oneflow._graph.observe.guards import sources
-from oneflow._graph.observe.guards.checkers import CompiledChecker, PythonChecker
-from oneflow._graph.observe.guards.counters import Counter
-from oneflow._graph.observe.guards.native import probed_features
-from oneflow._graph.observe.guards.sources import Guard, Source, grouped
-from oneflow._graph.observe.instrumentation.counting import Step
+from oneflow._graph.guards import sources
+from oneflow._graph.guards.checkers import CompiledChecker, PythonChecker
+from oneflow._graph.guards.counters import Counter, Step
+from oneflow._graph.guards.native import probed_features
+from oneflow._graph.guards.sources import Guard, Source, grouped
 
 
 class Owner:

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _pop_mode
 from ...._active import capturing
 from ...._method import own_attribute
 from ...._public_module import own_names
-from ...errors import is_internal
+from ...code_origins import is_internal
 
 _log: list[Any] = []  # undo functions of the changes in force, each safe to run again
 log = _log.append

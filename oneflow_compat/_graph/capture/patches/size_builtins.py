@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import functools
 import math
 import operator
 import sys
@@ -15,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...._active import capturing
-from ...errors import is_internal
+from ...code_origins import is_internal
 from ...program.live_numbers import function_of_numbers, live_number
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from .patching import patched, patched_attributes
@@ -23,7 +22,6 @@ from .patching import patched, patched_attributes
 _MATH = (
     "exp sqrt log log2 log10 log1p expm1 pow sin cos tan tanh atan floor ceil trunc fabs isfinite isnan isinf"
 ).split()
-_is_of_torch = functools.lru_cache(None)(is_internal)
 _SYM_NODE = "torch.fx.experimental.sym_node"
 
 
@@ -146,7 +144,7 @@ def _comparison(original: Callable[..., Any]) -> Callable[..., Any]:
         outcome = original(size, operand)
         if type(outcome) is not torch.SymBool or not capturing():
             return outcome
-        if _is_of_torch(sys._getframe(1).f_code.co_filename):
+        if is_internal(sys._getframe(1).f_code.co_filename):
             return outcome
         is_known = live_number(outcome) is not None or outcome.node.has_hint()
         return bool(outcome) if is_known else outcome

@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_curren
 
 from ...._active import capturing
 from ...._public_module import own_names
-from ...errors import skipped
+from ...code_origins import is_of_user
 from .patching import everywhere, patched
 
 _MODES: tuple[Callable[[], Any], ...] = (
@@ -73,7 +73,7 @@ def _names_class_of_fakes(module: Any) -> bool:
     if not isinstance(module, ModuleType) or own_names(module).get("FakeTensor") is not FakeTensor:
         return False
     file = own_names(module).get("__file__")
-    return not isinstance(file, str) or not skipped(file)
+    return not isinstance(file, str) or is_of_user(file)
 
 
 def _isinstance(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -104,4 +104,4 @@ def _is_asked_by_user() -> bool:
     while frame.f_globals.get("__name__") in _ASKING_MODULES:
         frame = frame.f_back
     name = frame.f_code.co_filename
-    return name.startswith("<") or not skipped(name)
+    return name.startswith("<") or is_of_user(name)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import CaptureError
-from ...observe import sources
+from ...guards import sources
 from ...observe.hooks.writes import Write
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from torch.optim import Optimizer
 
 from ...._active import capturing
 from ...errors import CaptureError
-from ...observe import Guard, sources
+from ...guards import sources
+from ...guards.sources import Guard
 from ..patches.patching import forget, log, patched, patched_attributes
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ import torch.utils._pytree as pytree
 from ...._errors import OneFlowError
 from ...._public_module import own_names
 from ...errors import CaptureError, location_text
-from ...observe import Guard, sources
+from ...guards import sources
+from ...guards.sources import Guard
 from ...program.captured import Captured
 from ...program.live_numbers import live_number
 from ...program.program import roots, written_args

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ...errors import CaptureError
-from ...program.guards.scalar_guards import Condition
+from ...guards.conditions import Condition
 from ...program.python_values import NumberOfCapture
 from ..patches.patching import called_method, patched_attributes
 

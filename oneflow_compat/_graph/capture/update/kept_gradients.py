@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...observe import Guard, sources
+from ...guards import sources
+from ...guards.sources import Guard
 from . import sparse_rows
 from .step import external_updates
 

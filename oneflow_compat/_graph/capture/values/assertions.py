@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...errors import is_internal, is_of_this_package, location_text
+from ...code_origins import is_internal, is_of_this_package
+from ...errors import location_text
 from ...program.checks import check_message
 
 aten = torch.ops.aten

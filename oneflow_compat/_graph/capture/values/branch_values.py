@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import KEEP_VALUE, CaptureError
-from ...program.guards.scalar_guards import Condition
+from ...guards.conditions import Condition
 from .known import guarded_scalar, guarded_tensor, known_value
 
 if TYPE_CHECKING:

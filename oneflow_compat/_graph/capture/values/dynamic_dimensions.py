@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import CaptureError, SizesNeeded, Specialization
-from ...program.guards.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
+from ...guards.dimensions import Dimension, DimensionGuards, Layout, UnsupportedExpression
 from ...program.symbol_environment import conditions_of, new_symbol, printed
 
 if TYPE_CHECKING:

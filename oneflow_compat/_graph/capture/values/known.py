@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ...._active import outside_capture
 from ...errors import BRANCH_ON_TENSOR, KEEP_VALUE, NEEDS_VALUE, CaptureError
-from ...program.guards.scalar_guards import Condition, part
+from ...guards.conditions import Condition, part
 from ...program.operators import communicates
 from ...program.program import roots, written_args
 from ...program.random_functions import samples

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch.fx import Node
 
 from ...errors import NumbersNeeded
-from ...observe import Guard
+from ...guards.conditions import Condition, conditions_on
+from ...guards.sources import Guard
 from ...program.captured import StoredAttribute
-from ...program.guards.scalar_guards import Condition
 from ...program.live_numbers import (
     LiveNumber,
     LiveNumbers,
@@ -56,6 +56,7 @@ class PythonNumbers(LiveNumbers):
         self.recorder = recorder
         self.made: list[weakref.ref[LiveNumber]] = recorder.numbers
         self.sources = sources
+        self.types: list[Condition] = []  # of results that may be of another type in another call
         self.needed: set[Node] = set()  # the error may be suppressed on its way
 
     def computed(self, value: int | float, node: Node) -> LiveNumber:
@@ -63,7 +64,7 @@ class PythonNumbers(LiveNumbers):
         number = super().computed(value, node)
         self.made.append(weakref.ref(number))
         if _may_fail(node):  # then build() raises the error, or gives a number of another type
-            self.conditions.append(Condition(node, _SAME_TYPE[type(value)], None))
+            self.types.append(Condition(node, _SAME_TYPE[type(value)], None))
         return number
 
     def converted(self, operand: Any) -> Any:
@@ -120,8 +121,8 @@ class NumberInputs:
 
     @property
     def conditions(self) -> list[Condition]:
-        """The outcomes of comparisons that build() branched on."""
-        return self.numbers.conditions
+        """The outcomes of comparisons that build() branched on, and the types of results."""
+        return self.numbers.types + conditions_on(self.numbers)
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:

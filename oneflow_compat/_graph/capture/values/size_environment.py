@@ -17,7 +17,8 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from torch.utils._sympy.functions import FloorDiv
 
 from ...._global.marks import several
-from ...errors import is_internal, note_error, user_location
+from ...code_origins import is_internal
+from ...errors import note_error, user_location
 from ...program.symbolic import SYMBOLIC_NUMBERS
 
 _CONVERSIONS = {"__bool__", "__int__", "__index__", "__float__"}

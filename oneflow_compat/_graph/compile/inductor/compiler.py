@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
     from torch.fx.node import Target
 
-    from ...program.guards.dimension_guards import Dimension
+    from ...guards.dimensions import Dimension
     from ...program.program import CompiledFunction
     from ..known_operators import KnownOperator
     from .regions import CompiledRegion

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch.fx import Node
 
+from ...guards.dimensions import DimensionGuards
 from ...program import node_editing
-from ...program.guards.dimension_guards import DimensionGuards
 from ...program.locations import Argument
 from ...program.operators import facts_of
 from ...program.program import Program, is_view, roots, written_args

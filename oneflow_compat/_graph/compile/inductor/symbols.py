@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from ...program.guards.dimension_guards import DimensionGuards, evaluate
+from ...guards.dimensions import DimensionGuards, evaluate
 from ...program.symbol_environment import conditions_of, new_symbol
 
 if TYPE_CHECKING:
     from torch.fx import Node
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    from ...program.guards.dimension_guards import Dimension
+    from ...guards.dimensions import Dimension
     from ...program.program import CompiledFunction
     from ...program.tensor_info import TensorInfo
     from .regions import CompiledRegion, Region

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...._kernels import _ext
-from ...program.guards.dimension_guards import DimensionGuards
+from ...guards.dimensions import DimensionGuards
 from ..inductor.symbols import MAX_VARIANTS
 from ..known_operators import known_operator
 from .environment import environment

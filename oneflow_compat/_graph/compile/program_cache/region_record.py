@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from ...program.guards.dimension_guards import Dimension, DimensionGuards, Layout
+from ...guards.dimensions import Dimension, DimensionGuards, Layout
 from ...program.tensor_info import TensorInfo
 from ..inductor.regions import Region
 

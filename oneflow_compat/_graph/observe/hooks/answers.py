@@ -22,10 +22,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from ...._active import outside_capture
+from ...code_origins import is_of_standard_library
+from ...guards.sources import OF_CAPTURE, TYPE, Answer, Attribute
+from ...guards.values import FREE_BASES, WEAK_CONTAINERS, arithmetic_of, attributes_of, is_a, is_plain
 from ...program.python_values import is_python_class
-from ..guards.sources import OF_CAPTURE, TYPE, Answer, Attribute
-from ..guards.values import FREE_BASES, WEAK_CONTAINERS, arithmetic_of, attributes_of, is_a, is_plain
-from ..instrumentation.policy import Policy, is_of_standard_library, policy_of_module
+from ..instrumentation.policy import Policy, policy_of_module
 from .unfollowed import FILE, unfollowed_function
 
 _PACKAGES = (

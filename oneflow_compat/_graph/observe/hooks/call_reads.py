@@ -17,15 +17,14 @@ from typing import Any, cast
 
 import torch
 
+from ...code_origins import is_of_this_package, is_of_torch
+from ...guards.sources import ALIVE, CONTEXT, FUNCTION
+from ...guards.values import FREE, is_a, is_fake, is_input
 from ...program.python_values import MISSING, is_python_class
-from ..guards.sources import ALIVE, CONTEXT, FUNCTION
-from ..guards.values import FREE, is_a, is_fake, is_input
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import (
     DISPATCH,
     Policy,
-    is_of_this_package,
-    is_of_torch,
     policy_of,
     stands_for_method,
 )

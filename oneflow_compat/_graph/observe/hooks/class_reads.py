@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from ...code_origins import is_of_standard_library
+from ...guards.sources import OF_CAPTURE, SPECIAL_METHODS, ClassAttribute, Item
+from ...guards.values import is_a, is_input, is_plain, special_methods
 from ...program.python_values import MISSING, is_python_class
-from ..guards.sources import OF_CAPTURE, SPECIAL_METHODS, ClassAttribute, Item
-from ..guards.values import is_a, is_input, is_plain, special_methods
-from ..instrumentation.policy import Policy, is_installed_module, is_of_standard_library, policy_of
+from ..instrumentation.policy import Policy, is_installed_module, policy_of
 from .unfollowed import IDENTITY
 
 LRU_CACHE = functools._lru_cache_wrapper

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..guards.sources import CONTENTS
-from ..guards.values import FREE, FREE_BASES, FREE_OF_ATTRIBUTES, has_memory, is_a, is_input
+from ...guards.sources import CONTENTS
+from ...guards.values import FREE, FREE_BASES, FREE_OF_ATTRIBUTES, has_memory, is_a, is_input
 from ..instrumentation.frames import skip_hooks
 from ..instrumentation.instructions import HOOK_NAMES
 from .size_types import fix_size_whose_type_decides, need_number_itself

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from ...guards.values import is_a
 from ...program.symbolic import SYMBOLIC_NUMBERS
-from ..guards.values import is_a
 
 # They lead to all of a program, or hold numbers that belong to the capture.
 _CLOSED = (type, types.ModuleType, types.FrameType, types.CodeType, torch.Tensor)

@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..guards.values import is_a
+from ...guards.values import is_a
 
 if TYPE_CHECKING:
     from .writes import Write

@@ -23,10 +23,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...._public_module import PublicModule, own_names
-from ...program.live_numbers import live_number
-from ...program.python_values import MISSING, NumberOfCapture, is_python_class
-from ..guards.counters import Counting, is_set_plainly, size_as_number
-from ..guards.sources import (
+from ...code_origins import is_of_this_package
+from ...guards.counters import Counting, Step, is_set_plainly, passes_on, size_as_number
+from ...guards.sources import (
     ATTRIBUTES,
     CELL,
     CONTENTS,
@@ -41,7 +40,7 @@ from ..guards.sources import (
     Item,
     Source,
 )
-from ..guards.values import (
+from ...guards.values import (
     FREE,
     FREE_BASES,
     VIEWS,
@@ -52,14 +51,13 @@ from ..guards.values import (
     is_input,
     is_plain,
 )
-from ..instrumentation.counting import Step
+from ...program.live_numbers import live_number
+from ...program.python_values import MISSING, NumberOfCapture, is_python_class
 from ..instrumentation.policy import (
     fills_for_good,
     is_installed_module,
     is_of_the_capture,
-    is_of_this_package,
     origin_of_read,
-    passes_on,
 )
 from ..messages import compared_with_argument, not_followed, read_after_step
 from .answers import decimal_context, has_rates_of_optimizer
@@ -163,8 +161,10 @@ class Reads(CallReads):
         if site is None or not site.counts:
             return
         counting = self.counted.setdefault(name, Counting(value))
-        if site.step is None or site.step.operand is not None:
-            counting.add(value, site.step)
+        if site.step is None:
+            counting.add(value, None)
+        elif site.step.operand is not None:
+            counting.add(value, Step(site.step.function, site.step.operand))
         elif type(value) in (int, float):
             self.begun_steps[site] = counting, value
 

@@ -1,19 +1,17 @@
 """Code that asks for the type of a size, which is a symbol and no int while build() is captured."""
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from ...code_origins import is_of_torch
 from ...errors import CaptureError
 from ...program.live_numbers import live_number
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from .unfollowed import calling_site
-
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
 def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequence[Any], site: Any) -> None:
@@ -26,7 +24,7 @@ def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequenc
     if not arguments or type(arguments[0]) not in SYMBOLIC_NUMBERS:
         return
     size = arguments[0]
-    if site.code.co_filename.startswith(_TORCH) or function is type and not site.is_user:
+    if is_of_torch(site.code.co_filename) or function is type and not site.is_user:
         return
     if not _decides(function, size, arguments[1:]):
         return
@@ -51,7 +49,7 @@ def need_number_itself(number: Any, site: Any) -> None:
     A symbol has others. torch's own code reads its node.
     """
     live = live_number(number)
-    if live is not None and not site.code.co_filename.startswith(_TORCH):
+    if live is not None and not is_of_torch(site.code.co_filename):
         live.numbers.need(live)
 
 

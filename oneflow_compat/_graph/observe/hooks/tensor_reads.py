@@ -9,10 +9,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 
-from ...program.guards.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
+from ...guards.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
+from ...guards.sources import LAYOUT, OF_CAPTURE, Attribute, Item
+from ...guards.values import is_a, is_fake, is_input
 from ...program.python_values import MISSING, tensor_meta
-from ..guards.sources import LAYOUT, OF_CAPTURE, Attribute, Item
-from ..guards.values import is_a, is_fake, is_input
 from .unfollowed import CLASS, LAZY
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from ...._public_module import PublicModule
+from ...code_origins import is_of_this_package
+from ...guards.values import is_a
 from ...program.python_values import is_python_class
-from ..guards.values import is_a
 from ..instrumentation.instrument import Site
-from ..instrumentation.policy import Policy, is_of_this_package, policy_of
+from ..instrumentation.policy import Policy, policy_of
 
 CLOCK = "a clock"
 GENERATOR = "a random generator that torch does not know"

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ...guards.places import Place, value_at
+from ...guards.sources import CELL, CONTENTS, Attribute, ClassAttribute, Guard, Item
+from ...guards.values import WEAK_CONTAINERS, contents, is_a
 from ...program.program import roots
 from ...program.python_values import MISSING, is_constant, same_value
 from ...program.pytree import flatten_containers, is_container_or_dataclass
 from ...program.shared_containers import containers_in
 from ...program.symbolic import is_run_value
-from ..guards.places import Place, value_at
-from ..guards.sources import CELL, CONTENTS, Attribute, ClassAttribute, Guard, Item
-from ..guards.values import WEAK_CONTAINERS, contents, is_a
 from ..instrumentation.policy import stands_for_method
 from .kept_numbers import holds_number
 

@@ -17,8 +17,8 @@ from .instructions import COMMON_CONSTANTS, LAYOUT
 
 
 @dataclass(frozen=True)
-class Step:
-    """What a counting statement does to its variable: `value -= 2` is Step(operator.sub, 2).
+class CountingOperation:
+    """What a counting statement does to its variable: `value -= 2` is CountingOperation(operator.sub, 2).
 
     The operand of `value -= expression` is None until it is computed.
     """
@@ -35,7 +35,7 @@ class CountingStatement:
     """
 
     store: Instruction
-    step: Step | None
+    step: CountingOperation | None
     operation: Instruction | None = None
 
 
@@ -95,7 +95,9 @@ def counting_statement(
     if is_constant:
         return CountingStatement(rest[0], _step(code, following[0], operation))
     function = _function_of(operation)
-    return None if function is None else CountingStatement(rest[0], Step(function, None), operation)
+    return (
+        None if function is None else CountingStatement(rest[0], CountingOperation(function, None), operation)
+    )
 
 
 # Instructions of an operand that leave what lies below it on the stack alone, and do not jump.
@@ -168,10 +170,14 @@ def index_of_name(load: Instruction) -> int:
     return int(load.arg) >> flags.get(load.name, 0)
 
 
-def _step(code: CodeType, constant: Instruction, operation: Instruction) -> Step | None:
+def _step(code: CodeType, constant: Instruction, operation: Instruction) -> CountingOperation | None:
     operand = CONSTANTS[constant.name](code, constant.arg)
     function = _function_of(operation)
-    return Step(function, operand) if function is not None and type(operand) in (int, float) else None
+    return (
+        CountingOperation(function, operand)
+        if function is not None and type(operand) in (int, float)
+        else None
+    )
 
 
 def _function_of(operation: Instruction) -> Callable[[Any, Any], Any] | None:

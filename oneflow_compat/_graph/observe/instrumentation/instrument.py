@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from .bytecode import VERSION, Instruction, Position, decode, rebuild
-from .counting import CONSTANTS, Step, counting_statement, index_of_name, is_subscript
+from .counting import CONSTANTS, CountingOperation, counting_statement, index_of_name, is_subscript
 from .instructions import (
     COMMON_CONSTANTS,
     CONTENTS_OF_TOP,
@@ -44,7 +44,7 @@ class Site:
         position: Position | None,
         is_user: bool,
         counts: bool = False,
-        step: Step | None = None,
+        step: CountingOperation | None = None,
     ) -> None:
         self.code, self.name, self.position, self.is_user = code, name, position, is_user
         self.counts, self.step = counts, step

@@ -5,19 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import sysconfig
 from enum import Enum
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-import torch
-
 from ...._public_module import own_names
+from ...code_origins import PACKAGE, SITE, STDLIB, is_of_this_package, torch_folder
 
-_PACKAGE = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)) + os.sep
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
-_SITE = f"{os.sep}site-packages{os.sep}"
+_TORCH = torch_folder()
 
 
 class Policy(Enum):
@@ -51,9 +46,9 @@ _BOOKKEEPING = frozenset(
 # Code that fills in what is final where it found nothing: properties that Python or torch caches for itself,
 # docstrings, and the mark of an optimizer that it has checked its parameters.
 _FILLS_FOR_GOOD = (
-    _PACKAGE,
+    PACKAGE,
     os.path.join(_TORCH, "optim", ""),
-    *(os.path.join(_STDLIB, name) for name in ("functools.py", "dataclasses.py")),
+    *(os.path.join(STDLIB, name) for name in ("functools.py", "dataclasses.py")),
 )
 
 # It picks an implementation by a class: a guard asks it again, and its cache is no fact of the program.
@@ -64,18 +59,18 @@ _FROZEN_PARTS = ("<frozen os>", "<frozen _collections_abc>")
 @functools.lru_cache(None)
 def policy_of_file(name: str) -> Policy:
     """Return the policy for the code of a file."""
-    if name.startswith(_PACKAGE):
-        observed = _is_part(name, _PACKAGE, _PACKAGE_PARTS) and not _is_part(name, _PACKAGE, ("nn/graph/",))
-        return Policy.INSTALLED if observed or _is_part(name, _PACKAGE, _GRAPH_PARTS) else Policy.NONE
+    if name.startswith(PACKAGE):
+        observed = _is_part(name, PACKAGE, _PACKAGE_PARTS) and not _is_part(name, PACKAGE, ("nn/graph/",))
+        return Policy.INSTALLED if observed or _is_part(name, PACKAGE, _GRAPH_PARTS) else Policy.NONE
     if name.startswith(_TORCH):
         observed = _is_part(name, _TORCH, _TORCH_PARTS) and not _is_part(name, _TORCH, _TORCH_FUNCTIONS)
         return Policy.INSTALLED if observed else Policy.NONE
-    if _SITE in name:
-        package = name.rpartition(_SITE)[2].split(os.sep)[0]
+    if SITE in name:
+        package = name.rpartition(SITE)[2].split(os.sep)[0]
         of_functions = package in _FUNCTIONS_ONLY and not name.replace(os.sep, "/").endswith(_NUMPY_FILES)
         return Policy.NONE if of_functions else Policy.INSTALLED
-    if name.startswith(_STDLIB):
-        return _policy_of_standard_library(name[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py"))
+    if name.startswith(STDLIB):
+        return _policy_of_standard_library(name[len(STDLIB) :].split(os.sep)[0].removesuffix(".py"))
     if name.startswith("<frozen importlib"):  # a module that is imported runs once, in eager mode too
         return Policy.NONE_BELOW
     if name.startswith("<frozen"):
@@ -130,35 +125,14 @@ def policy_of_module(name: str) -> Policy:
     return Policy.INSTALLED if module is not None and is_installed_module(module) else Policy.USER
 
 
-def is_of_this_package(name: str) -> bool:
-    return name.startswith(_PACKAGE)
-
-
 def stands_for_method(code: CodeType) -> bool:
     """Whether a function of the capture stands for a method, and reads nothing that needs a guard."""
-    return code.co_filename.startswith(_PACKAGE) and _is_part(code.co_filename, _PACKAGE, _OF_STEPS)
+    return code.co_filename.startswith(PACKAGE) and _is_part(code.co_filename, PACKAGE, _OF_STEPS)
 
 
 def fills_for_good(code: CodeType) -> bool:
     """Whether what this code fills in where it found nothing stays as it is."""
     return code.co_filename.startswith(_FILLS_FOR_GOOD)
-
-
-def is_of_standard_library(name: str) -> bool:
-    return name.startswith(_STDLIB) and _SITE not in name
-
-
-def is_of_torch(name: str) -> bool:
-    return name.startswith(_TORCH)
-
-
-def passes_on(code: CodeType | None) -> bool:
-    """Whether this is a __setattr__ that sets a number as object.__setattr__ does: of modules and graphs."""
-    return (
-        code is not None
-        and code.co_name == "__setattr__"
-        and (code is torch.nn.Module.__setattr__.__code__ or is_of_this_package(code.co_filename))
-    )
 
 
 def origin_of_read(instance: Any, name: str) -> Any:
@@ -176,4 +150,4 @@ def is_of_the_capture(value: Any) -> bool:
     function = value.fget if type(value) is property else value
     if type(function) is not FunctionType:
         return False
-    return function.__code__.co_filename.startswith(_PACKAGE + "_graph" + os.sep)
+    return function.__code__.co_filename.startswith(PACKAGE + "_graph" + os.sep)

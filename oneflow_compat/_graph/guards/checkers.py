@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...program.python_values import MISSING
+from ..program.python_values import MISSING
 from .native import PRESENT, Features, NativeTest, Operation, library, probed_features
 from .sources import Group, Guard, grouped
 from .values import contents, is_same_picture

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...._global.marks import OfSeveralRanks
-from ...program.python_values import (
+from ..._global.marks import OfSeveralRanks
+from ..program.python_values import (
     MISSING,
     PLAIN_TYPES,
     is_immutable_in_c,

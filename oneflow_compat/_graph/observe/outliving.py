@@ -18,8 +18,8 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .sources import CONTENTS, Guard
-from .values import attributes_of, is_a
+from ..guards.sources import CONTENTS, Guard
+from ..guards.values import attributes_of, is_a
 
 # They refer to everything of a capture. What only they refer to counts as alive.
 _LRU_CACHE = type(functools.lru_cache(print))
@@ -95,8 +95,8 @@ def _with_what_build_made(roots: list[Any], created: set[int]) -> dict[int, obje
     return objects
 
 
-def _alive(objects: Any, references: Any) -> Any:
-    """The ids of the objects that something else refers to, directly or through others of them."""
+def _alive(objects: Mapping[int, object], references: Mapping[int, int]) -> set[int]:
+    """Return the ids of the objects that something else refers to, directly or through others of them."""
     internal = collections.Counter(
         id(value) for each in objects.values() for value in _referents(each) if id(value) in objects
     )
@@ -105,7 +105,7 @@ def _alive(objects: Any, references: Any) -> Any:
         for key, value in objects.items()
         if sys.getrefcount(value) > _BY_THIS_LOOP + internal[key] + references[key]
     ]
-    alive: set[Any] = set()
+    alive: set[int] = set()
     while stack:
         key = stack.pop()
         if key not in alive:
@@ -175,7 +175,7 @@ def _dicts_of_build(dicts: list[Any], created: set[int], snapshots: Mapping[int,
     return ids - old
 
 
-def _count_in_loop() -> Any:
+def _count_in_loop() -> int:
     objects = {0: object()}
     return next(sys.getrefcount(value) for _, value in objects.items())
 

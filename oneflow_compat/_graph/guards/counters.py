@@ -11,15 +11,14 @@ import collections
 import inspect
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ...program.live_numbers import live_number
-from ..instrumentation.counting import Step
-from ..instrumentation.policy import passes_on
+from ..code_origins import is_of_this_package
+from ..program.live_numbers import live_number
 from .sources import Attribute, Cell, Element, Guard, Item, Source, Writable
 
 _NUMBERS = (int, float)
@@ -32,6 +31,14 @@ _SETTERS_OF_ITEMS = (
     list.__setitem__,
     collections.deque.__setitem__,
 )
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a counting statement does to its variable: `value -= 2` is Step(operator.sub, 2)."""
+
+    function: Callable[[Any, Any], Any]
+    operand: int | float
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,15 @@ def is_set_plainly(source: Source[Any], owner: Any, instance: object) -> bool:
 def _sets_attributes(cls: type) -> bool:
     set_attribute: Any = cls.__setattr__
     return set_attribute in _SETTERS_OF_ATTRIBUTES or passes_on(getattr(set_attribute, "__code__", None))
+
+
+def passes_on(code: types.CodeType | None) -> bool:
+    """Whether this is a __setattr__ that sets a number as object.__setattr__ does: of modules and graphs."""
+    return (
+        code is not None
+        and code.co_name == "__setattr__"
+        and (code is torch.nn.Module.__setattr__.__code__ or is_of_this_package(code.co_filename))
+    )
 
 
 def _is_slot(cls: type, name: str) -> bool:

@@ -2,28 +2,45 @@
 
 Each tensor of a module or optimizer still lies under all of its names, is still trained or not, and has the
 same shape and strides, which `p.data = p.data.t()` changes in place: one loop over versions of containers and
-over layouts (observe/guards/checkers.py). A tensor that was replaced by one with the same metadata is read
+over layouts (checkers.py). A tensor that was replaced by one with the same metadata is read
 from then on, unless it is trained. Their memory is compared, too: `p.data = q.data` ties two parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..._global.marks import OfSeveralRanks
-from ..observe import Failure, Guard, checker_of, has_plain_layout, separate_test, sources, unknown
-from ..program.captured import Guards
-from ..program.locations import Argument, Gradient, StateEntry
-from ..program.program import Program
+from ..program.locations import StateEntry
 from ..program.python_values import get_item, tensor_meta
-from ..program.writes import overlapping_slots, storage_of
-from .prologue import TensorSlot
+from . import sources
+from .checkers import checker_of
+from .layouts import has_plain_layout
+from .python_guards import Failure
+from .sources import Guard
 
 if TYPE_CHECKING:
     from ..program.locations import Container
+    from ..program.program import Slot
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSlot:
+    """A slot of a named tensor: its name in the prologue, and the container of the live tensor."""
+
+    name: str
+    container: Container
+    key: Any
+    slot: Slot
+
+    @property
+    def live(self) -> torch.Tensor:
+        tensor: torch.Tensor = self.container[self.key]
+        return tensor
 
 
 class TensorIdentity:
@@ -100,62 +117,3 @@ class TensorIdentity:
     def _accepts(self, tensor: TensorSlot, now: object) -> bool:
         is_trainable = self.training and tensor.slot.role == "param"
         return isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks) and not is_trainable
-
-
-# --------------------------------------------------------------------------- memory
-class MemoryIdentity:
-    """The check in each call that inputs share memory as they did at the capture.
-
-    An argument may be a view of a buffer that the program writes, or two arguments may overlap. Separate
-    memory, the ordinary case, is told by one loop over the storages of the arguments.
-    """
-
-    def __init__(self, program: Program, guards: Guards) -> None:
-        self.slots, self.expected, self.merged = program.slots, guards.overlaps, guards.merged
-        indices = [i for i, slot in enumerate(program.slots) if slot.shape is not None]
-        self.arguments = [i for i in indices if isinstance(program.slots[i].location, (Argument, Gradient))]
-        written = [i for i in indices if program.slots[i].written]
-        self.written_state = [i for i in written if i not in self.arguments]
-        self.writes_arguments = len(written) > len(self.written_state)
-        self.is_needed = bool(written or self.merged)
-        self.state_replaced()
-
-    def state_replaced(self) -> None:
-        """Look again at the memory of the state in the next call, and at its overlaps."""
-        self._storages: set[int] | None = None
-        # True for separate memory, the ordinary case. Otherwise holds() looks closer
-        self.is_separate: Callable[[Sequence[Any]], bool] = unknown
-
-    def holds(self, values: Sequence[Any]) -> bool:
-        """Whether the values of the slots share memory as at the capture."""
-        if self._storages is None:
-            if not self._merged_hold(values) or overlapping_slots(self.slots, values) != self.expected:
-                return False
-            written = (storage_of(values[i]) for i in self.written_state)
-            self._storages = {storage for storage in written if storage is not None}
-            if not self.expected and not self.merged:
-                self.is_separate = separate_test(self.arguments, self._storages, self.writes_arguments)
-            return True
-        storages = [storage_of(values[i]) for i in self.arguments]
-        separate = self._storages.isdisjoint(storages) and not (
-            self.writes_arguments and len({*storages}) < len(storages)
-        )
-        if separate and not self.expected:
-            return not self.merged or self._merged_hold(values)
-        return self._merged_hold(values) and overlapping_slots(self.slots, values) == self.expected
-
-    def _merged_hold(self, values: Sequence[Any]) -> bool:
-        """Whether tensors that are one slot of the program still are one memory."""
-        return all(
-            get_item(entry.container, entry.key) is entry.tensor and _is_same_memory(entry.tensor, values[i])
-            for i, entry in self.merged
-        )
-
-
-def _is_same_memory(tensor: torch.Tensor, value: Any) -> bool:
-    return (
-        storage_of(tensor) == storage_of(value)
-        and tensor.storage_offset() == value.storage_offset()
-        and tensor.shape == value.shape
-        and tensor.stride() == value.stride()
-    )

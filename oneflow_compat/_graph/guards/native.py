@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from ...program.python_values import MISSING
+from ..program.python_values import MISSING
 from .layouts import code_offset, layout_offsets
 
 try:
-    from .. import _guards  # type: ignore[attr-defined]  # csrc/guards.cpp
+    from . import _guards  # type: ignore[attr-defined]  # csrc/guards.cpp
 except ImportError:  # not built: there was no compiler
     _guards = None
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import warn_user
-from ..observe import Guard, checker_of, sources
+from . import sources
+from .checkers import checker_of
+from .sources import Guard
 
 if TYPE_CHECKING:
     from ..definition import GraphDefinition

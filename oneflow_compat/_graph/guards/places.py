@@ -10,8 +10,8 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ...program.locations import NumberSource
-from ...program.python_values import MISSING
+from ..program.locations import NumberSource
+from ..program.python_values import MISSING
 from .counters import is_set_plainly
 from .sources import CELL, Attribute, Cell, ClassAttribute, Guard, Item
 from .values import is_a

@@ -14,22 +14,35 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch._C._dynamo import guards as guards_of_torch
 
-from ...program.python_values import MISSING, tensor_meta
+from ..program.python_values import MISSING, tensor_meta
 from .layouts import is_compared_with_others, layout_check
 from .native import PRESENT, Features, NativeTest, Operation
 from .values import attributes_of, contents, is_a, is_same_picture, special_methods
 
-if TYPE_CHECKING:
-    from ..instrumentation.instrument import Site
-
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
 
 Owner = TypeVar("Owner", contravariant=True)
+
+
+class Site(Protocol):
+    """The code that reads a source, for labels and messages: an instruction of the user's program."""
+
+    code: types.CodeType
+    is_user: bool  # whether the code is the user's own, and not that of an installed package
+    counts: bool  # whether the instruction belongs to `variable += number`
+
+    @property
+    def code_location(self) -> tuple[str, int, str]:
+        """(file, line, function)."""
+
+    @property
+    def expression(self) -> str:
+        """The source text of the instruction."""
 
 
 # -- groups ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from ...program.python_values import MISSING
+from ..program.python_values import MISSING
 from .sources import ClassAttribute, Guard
 
 _MODULE_OF_WRAPPERS = "torch._dynamo.eval_frame"

@@ -16,9 +16,10 @@ import torch.fx
 from torch._prims_common import make_contiguous_strides_for
 from torch.fx import Node
 
-from ..codegen import compile_program
-from ..operators import facts_of
-from ..program import Program, roots, written_args
+from ..program.codegen import compile_program
+from ..program.live_numbers import LiveNumbers
+from ..program.operators import facts_of
+from ..program.program import Program, roots, written_args
 
 if TYPE_CHECKING:
     from torch.fx.node import Argument as FxArgument
@@ -41,6 +42,11 @@ class Condition:
     @property
     def nodes(self) -> tuple[Node, ...]:
         return tuple(n for n in (self.node, self.operand) if isinstance(n, Node))
+
+
+def conditions_on(numbers: LiveNumbers) -> list[Condition]:
+    """Return the conditions that the outcomes of comparisons are those of the capture."""
+    return [Condition(node, operator.eq, outcome) for node, outcome in numbers.outcomes.items()]
 
 
 def part(

@@ -12,7 +12,7 @@ import torch._C as C
 from torch.backends import cuda, mha, mkldnn
 from torch.utils import _device
 
-from ..instrumentation.policy import is_of_torch
+from ..code_origins import is_of_torch
 from .sources import Answer, Guard, Item, State
 
 _DENORMAL = 5e-324

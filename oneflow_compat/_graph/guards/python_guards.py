@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...program.python_values import MISSING, tensor_meta
+from ..program.python_values import MISSING, tensor_meta
 from .checkers import new_checker
 from .counters import Counter
 from .disabled_functions import disables_only
@@ -18,8 +18,8 @@ from .sources import CONTENTS, LAYOUT, OF_CAPTURE, Group, Guard, Mode, grouped
 from .values import can_be_replaced, is_a, is_plain, is_same_plain
 
 if TYPE_CHECKING:
-    from ...program.locations import NumberSource
-    from ..instrumentation.instrument import Site
+    from ..program.locations import NumberSource
+    from .sources import Site
 
 
 @dataclass(frozen=True)

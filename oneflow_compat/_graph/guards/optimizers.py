@@ -2,7 +2,7 @@
 
 A program reads tensors where they live, so new values need no check. The groups, parameters and state holders
 of an optimizer, its own step() and the hooks decide what step() does. They are compared by identity: in the
-ordinary case by one loop over versions and pointers (observe/guards/checkers.py), and in detail after a
+ordinary case by one loop over versions and pointers (checkers.py), and in detail after a
 write.
 """
 
@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ..observe import Failure, Guard, checker_of, sources, values
 from ..program.locations import Keys
 from ..program.nested_state import found_at, leaves
 from ..program.python_values import MISSING, tensor_meta
 from ..program.writes import storage_of
+from . import sources, values
+from .checkers import checker_of
+from .python_guards import Failure
+from .sources import Guard
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
