@@ -30,7 +30,7 @@ from .varying_numbers import VaryingNumbers
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from .guards.python_guards import Failure
+    from .guards.failure import Failure
     from .program.locations import GroupOption
     from .program.symbolic import Branch
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from .argument_sizes import SymbolicDims
     from .assumptions import Assumptions
-    from .capture.recorder import Recorder
     from .config import Config
     from .definition import GraphDefinition
     from .program.captured import Captured
@@ -153,18 +152,18 @@ class CaptureAttempts:
         """
         search = BranchSearch(self.assumptions.branches)
         try:
-            captured, recorder = self._first_that_captures(dims, inputs, search)
+            captured, capture = self._first_that_captures(dims, inputs, search)
         finally:
             search.errors.clear()  # their tracebacks hold this frame: a cycle, which would keep the arguments
-        fakes, numbers = recorder.fakes, recorder.numbers
-        recorder.release()
-        del recorder  # it holds fake tensors, too
-        refuse_kept_numbers(numbers, captured)
+        fakes, numbers, kept = capture.recorder.fakes, capture.recorder.numbers, capture.observed.kept_number
+        capture.recorder.release()
+        del capture  # its recorder holds fake tensors, too
+        refuse_kept_numbers(numbers, captured, kept)
         return settle_survivors(fakes, self.definition.name, captured, self.config.ends_capture)
 
     def _first_that_captures(
         self, dims: SymbolicDims, inputs: set[GroupOption], search: BranchSearch
-    ) -> tuple[Captured, Recorder]:
+    ) -> tuple[Captured, Capture]:
         """Capture build() with one outcome of branches after another, until it does not raise."""
         definition, assumptions = self.definition, self.assumptions
         dependent_sizes = assumptions.dependent_sizes
@@ -174,7 +173,7 @@ class CaptureAttempts:
             )
             capture.option_inputs = inputs
             try:
-                return capture.run(), capture.recorder
+                return capture.run(), capture
             except MoreNumbers as request:
                 assumptions.add_live_options(request.optimizer, {request.key})
             except ViewsNeeded:

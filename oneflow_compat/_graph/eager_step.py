@@ -24,13 +24,14 @@ from .call.epilogue import step_schedulers
 from .capture.build import autocast_of, join_batches, loss_factor, split_batch
 from .capture.patches.patching import everything_undone, patched
 from .capture.side_effects.set_aside import GradientsAside, ModesOfFirstCapture
-from .capture.state_map import StateMap, memory_id, resolve
+from .capture.state_map import StateMap, resolve
 from .capture.update.kept_gradients import KeptGradients
 from .capture.update.loss_scaling import resolve_scaler, unscale, update_scale
 from .capture.update.step import clip, fill_packed_gradients, refuse_class
 from .compile.copies import CallState
 from .errors import CaptureError
 from .guards.modes import ModeNotice
+from .program.memory import memory_id
 
 if TYPE_CHECKING:
     from .assumptions import Assumptions

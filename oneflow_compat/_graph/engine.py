@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .cut_step import CutStep
     from .definition import GraphDefinition
     from .explanations import Explanation
-    from .guards.sources import Guard
+    from .guards.guard import Guard
     from .program.captured import Captured
     from .program.program import CompiledFunction, Program
     from .signature import Signature
@@ -511,7 +511,6 @@ class Engine:
                 raise of_handler from None
             raise
         if entry is None:
-            captured.guards.python_values.undo_writes()
             captured.effects.undo_capture(captured.live)
             return self._make_entry(key, args, kwargs, may_run_eagerly)
         entry.note_arguments(args, kwargs)
@@ -551,7 +550,7 @@ class Engine:
             return None
         run_waiting_handlers()
         entry = Entry(key_of_entry, captured.with_program(program), run)
-        entry.python_guards.mode_changed = self._tell_mode
+        entry.python_guards.notice = self._tell_mode
         return entry
 
     def _key_of_entry(self, key: Signature, program: Program, config: Config) -> Signature:

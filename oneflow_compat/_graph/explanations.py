@@ -12,7 +12,7 @@ from .program.random_functions import samples
 
 if TYPE_CHECKING:
     from .errors import CodeLocation, Specialization
-    from .guards.python_guards import Failure
+    from .guards.failure import Failure
     from .program.program import Program
 
 

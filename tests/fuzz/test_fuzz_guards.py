@@ -36,9 +36,9 @@ def test_a_program_whose_guard_is_off_is_found(monkeypatch):
     """As if no guard looked at what build() read, or at optimizers."""
     from oneflow._graph.guards import optimizers
     from oneflow._graph.guards.checkers import checker_of
-    from oneflow._graph.guards.python_guards import PythonGuards
+    from oneflow._graph.guards.guard_set import GuardSet
 
-    monkeypatch.setattr(PythonGuards, "check", lambda self, rebind: None)
+    monkeypatch.setattr(GuardSet, "check", lambda self, rebind: None)
     monkeypatch.setattr(optimizers, "checker_of", lambda guards: checker_of([]))
     results = collections.Counter(
         result for seed in (1000, 1006) for _, result in fuzz_guards.run_program(seed, trials=3, share=0.0)

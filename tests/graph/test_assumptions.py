@@ -11,7 +11,7 @@ from oneflow._graph.capture.capture import Capture
 from oneflow._graph.config import Config
 from oneflow._graph.definition import GraphDefinition
 from oneflow._graph.explanations import Explanation
-from oneflow._graph.guards.python_guards import Failure
+from oneflow._graph.guards.failure import Failure
 
 
 def captured(definition, assumptions, *args):

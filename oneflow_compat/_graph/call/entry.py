@@ -126,13 +126,11 @@ class Entry:
         if self._is_undone:
             return
         self._is_undone = True
-        self.python_guards.undo_writes()
         self.validity.dead |= self.effects.undo_capture(self.live)
 
     def keep_changes(self) -> None:
         """Keep what the capture changed."""
-        self.python_guards.keep_writes()
-        self.effects.undo.clear()
+        self.effects.keep_changes()
 
 
 def number_slots(program: Program) -> tuple[int, ...]:

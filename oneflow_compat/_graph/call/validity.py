@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..guards.adoption import TensorReads
 from ..guards.argument_facts import ArgumentFact, ArgumentFacts
 from ..guards.conditions import compile_guard
+from ..guards.failure import Failure
+from ..guards.guard import Policy
+from ..guards.guard_set import GuardSet, named_reads, settle_values, with_layouts
 from ..guards.layouts import has_plain_layout
 from ..guards.memory import MemoryIdentity
 from ..guards.optimizers import OptimizerIdentity
-from ..guards.python_guards import Failure
 from ..guards.tensors import TensorIdentity, TensorSlot
 from ..program.captured import Captured
 from ..program.locations import (
@@ -67,11 +70,9 @@ class Validity:
         self.program, self.guards, self.live = captured.program, captured.guards, captured.live
         # no later call can be served: optimizer state was replaced, or the program served its only call
         self.dead = False
-        self.python_guards = self.guards.python_values
         # why the program does not serve a call, or will serve no other one, until the engine takes note
-        self.failure = self.python_guards.ending
-        named = [*self.live.entries.values(), *_option_tensors(captured)]
-        self.python_guards.bind(self.guards.free_index, named, self.live.free, _compared_layouts(captured))
+        self.failure = self.guards.ending
+        self.python_guards = _python_guards(captured)
         self.options = tuple(_fixed_options(captured))
         self._tensors: TensorIdentity | None = None
         self._guard = compile_guard(self.program) if self.program.guard is not None else None
@@ -95,7 +96,7 @@ class Validity:
             self._tensors.bind(tensors)
         self.memory = MemoryIdentity(self.program, self.guards.overlaps, self.guards.merged)
         self._optimizer_checker = scope.bind(self.optimizers.checker)
-        self._tensor_checker = scope.bind(self._tensors.checker)
+        named_tensors = scope.bind(self._tensors.guards)
         return (
             Test("sizes of arguments", self._same_sizes(scope), Stage.ARGUMENTS),
             Test("facts of arguments", self._same_facts(scope), Stage.ARGUMENTS),
@@ -109,7 +110,7 @@ class Validity:
             Test("options of parameter groups", self._same_options(scope)),
             Test(
                 "named tensors",
-                f"{self._tensor_checker}.first_change() is None",
+                f"{named_tensors}.first_change() is None",
                 Stage.TENSORS,
                 self._look_at_tensors,
             ),
@@ -145,14 +146,14 @@ class Validity:
     def _look_at_optimizers(self) -> bool:
         """Read groups and state that replaced the old ones, for example by load_state_dict."""
         optimizers = self.optimizers
-        failure = optimizers.check()
-        if failure is None:
+        change = optimizers.check()
+        if change is None:
             self.memory.state_replaced()
             self._names[self._optimizer_checker] = optimizers.checker
             return True
-        if not optimizers.same_layout:
-            self.dead = optimizers.state_replaced
-            return self._holds(failure)
+        if change.policy is not Policy.REBIND:
+            self.dead = change.has_other_state
+            return self._holds(change.failure)
         if not self._holds(self.tensors.check()):  # bind() would take any tensor that lies there now
             return False
         self.prologue.bind()
@@ -197,7 +198,6 @@ class Validity:
             return False
         for tensor in self.prologue.tensors:
             self._names[tensor.name] = tensor.live
-        self._names[self._tensor_checker] = self.tensors.checker
         return True
 
     # -- gradients before the call ----------------------------------------------------------
@@ -247,6 +247,16 @@ class Validity:
         if self.guards.branches_on_numbers:
             return self._holds(Failure("a number that build() branches on"))
         return False
+
+
+def _python_guards(captured: Captured) -> GuardSet:
+    """Return the guards of what build() read from Python, and of the layouts of free tensors."""
+    live, guards = captured.live, captured.guards
+    settle_values(guards.python)
+    entries = (*live.entries.values(), *_option_tensors(captured))
+    named = named_reads((entry.tensor, entry.container, entry.key) for entry in entries)
+    every = with_layouts(guards.python, live.free, _compared_layouts(captured))
+    return GuardSet(every, TensorReads(named, dict(guards.free_index)), guards.pinned)
 
 
 def _number_options(

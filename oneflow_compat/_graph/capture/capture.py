@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from ..assumptions import Assumptions
     from ..config import Config
     from ..definition import GraphDefinition
-    from ..guards.python_guards import PythonGuards
+    from ..guards.observed import Observed
     from ..program.locations import GroupOption
     from ..program.symbolic import Branch
     from .interfaces import LossFactor
@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 
 class Capture:
     """One run of build() under capture; `run` returns what it captured."""
+
+    observed: Observed  # what build() read, once it has returned
 
     def __init__(
         self,
@@ -137,8 +139,8 @@ class Capture:
         step_reads = getattr(self, "step_reads", None)
         if step_reads is not None:
             step_reads.undo_writes()
-        if hasattr(self, "python_values"):
-            self.python_values.undo_writes()
+        if hasattr(self, "observed"):
+            self.observed.undo_writes()
         elif hasattr(self, "reads"):  # build() returned what no program can return
             self.reads.undo_writes()
 
@@ -199,10 +201,11 @@ class Capture:
                 results = self._record(inputs, early, modules)
             captured = self._close(results)
         self._finish_step_reads()
+        captured = captured.with_observed(self.observed)
         self._install_new_state(captured)
         if self.kept_gradients is not None:
             self.kept_gradients.note()
-        return captured.for_one_call() if self.python_values.ending is not None else captured
+        return captured.for_one_call() if self.observed.ending is not None else captured
 
     def _note_module(self, module: torch.nn.Module) -> None:
         with self.number_inputs.hidden():
@@ -297,7 +300,7 @@ class Capture:
             fill_packed_gradients(optimizer for optimizer, _ in self.state.optimizers)
             self.kept_gradients = KeptGradients(self.state, self._gradients.hidden())
             self.kept_gradients.fill_in()
-            self.python_values.guards += self.kept_gradients.guards
+            self.observed = self.observed.with_guards(self.kept_gradients.guards)
             self._record_update()
         return results
 
@@ -312,7 +315,7 @@ class Capture:
             refuse_skipped_numbers(self.update)
         self.left_gradients = gradients.finish(self.state)
         self.gradient_names = gradients.names(self.state)
-        self.python_values.guards += gradients.guards
+        self.observed = self.observed.with_guards(gradients.guards)
 
     def _adopt_new_state(self, update: Update) -> None:
         self.new_state = update.adopt_new_state()
@@ -324,20 +327,20 @@ class Capture:
         recorder = self.recorder
         self.number_inputs.need_those_in(self.reads.returned)
         has_numbers = bool(recorder.numbers or recorder.sizes.nodes or recorder.dynamic is not None)
-        self.python_values: PythonGuards = self.reads.finish(replayed, self.assumptions.modes, has_numbers)
+        observed = self.reads.finish(replayed, self.assumptions.modes, has_numbers)
+        self.observed = observed.after_settings(self.settings)
         self.attributes += self.number_inputs.stored
-        changed, self.python_values.numbers_changed = self.python_values.numbers_changed, []
+        changed = observed.numbers_changed
         if self.config.ends_capture and not several() and self.assumptions.numbers.add(changed):
             raise NumbersFound  # what build() changed is taken back
-        self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
-        self.python_values.keep_settings(self.settings)
-        self._report_unfollowed(self.python_values.unfollowed)
-        if self.config.strict and self.python_values.unrepeated is not None:
-            self._report_unfollowed([self.python_values.unrepeated])
-        stores, self.python_values.stores = self.python_values.stores, []
+        self.argument_facts = facts_of_arguments(observed.argument_facts, inputs)
+        self._report_unfollowed(observed.unfollowed)
+        if self.config.strict and observed.unrepeated is not None:
+            self._report_unfollowed([observed.unrepeated])
         if self.definition.steps_in_build:
-            refuse_open_histories((), (leaf for store in stores for leaf in store.leaves), self.consumed)
-        attributes, self.results_stored = stored_outside(stores, results)
+            leaves = (leaf for store in observed.stores for leaf in store.leaves)
+            refuse_open_histories((), leaves, self.consumed)
+        attributes, self.results_stored = stored_outside(observed.stores, results)
         self.attributes += attributes
 
     def _finish_step_reads(self) -> None:
@@ -345,7 +348,7 @@ class Capture:
         if self.step_reads is not None and self.update is not None:
             of_steps = self.step_reads.finish((), ())
             self.number_inputs.need_those_read_by(of_steps.guards)
-            self.python_values.add(of_steps)
+            self.observed = self.observed.with_steps(of_steps)
             self._report_unfollowed(of_steps.unfollowed)
 
     def _report_unfollowed(self, unfollowed: Any) -> None:

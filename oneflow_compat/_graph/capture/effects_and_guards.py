@@ -8,6 +8,7 @@ import torch
 
 from ..._global.marks import is_global
 from ..errors import CaptureError
+from ..guards.counters import Counter
 from ..program.captured import Effects, Guards
 from ..program.shared_containers import shared_places
 
@@ -36,7 +37,7 @@ def effects_of(
         reports_overflow=capture.overflow is not None,
         created_state=(*(c.location for c in created), *update.structures) if update is not None else (),
         undo=[capture.modules.snapshot.restore_everything],
-        counters=capture.python_values.counters,
+        counters=tuple(guard for guard in capture.observed.guards if isinstance(guard.source, Counter)),
         schedulers=tuple(s for _, s in capture.state.optimizers if s is not None),
         schedulers_of_build=tuple(capture.steps.schedulers),
         gradients=gradients.parameters,
@@ -54,7 +55,6 @@ def guards_of(capture: CaptureInterface, free_index: Any, overlaps: Any, merged:
     recorder, update = capture.recorder, capture.update
     named = (entry.tensor for entry in capture.state.by_id.values())
     return Guards(
-        python_values=capture.python_values,
         argument_facts=capture.argument_facts,
         free_index=free_index,
         live_options={o: frozenset(names) for o, names in capture.assumptions.live_options.items()},

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..definition import GraphDefinition
     from ..guards.conditions import Condition
+    from ..guards.observed import Observed
     from ..program.live_numbers import LiveNumber
 
 
@@ -80,7 +81,7 @@ class CaptureInterface(Protocol):
     loss_factor: LossFactor | None
     modules: Any  # ModuleChanges
     attributes: list[Any]  # what each run stores
-    python_values: Any  # PythonGuards
+    observed: Observed
     argument_facts: Any
     left_gradients: Any  # LeftGradients
     steps: Any  # StepsOfBuild

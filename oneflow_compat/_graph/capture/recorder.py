@@ -28,6 +28,7 @@ from ..errors import CaptureError, user_location
 from ..guards.conditions import Condition
 from ..program import node_editing
 from ..program.live_numbers import LiveNumber, live_number, need_sizes
+from ..program.memory import view_of
 from ..program.operators import (
     ASSERTIONS,
     communicates,
@@ -53,7 +54,6 @@ from .results.refusals import (
     refuse_sparse_count,
 )
 from .results.sparse_results import of_any_rows
-from .state_map import memory_layout
 from .values.branch_values import known_shape
 from .values.dynamic_dimensions import DynamicDimensions
 from .values.known import KnownValues
@@ -165,12 +165,10 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.on_lift(tensor)
         if tensor.grad_fn is not None:
             self.histories.append(tensor.grad_fn)
-        layout = memory_layout(tensor)
-        entry = self.twins.get(layout) if layout is not None else None
+        view = view_of(tensor)
+        entry = self.twins.get(view)
         if entry is None:
-            entry = self._new_twin(tensor)
-            if layout is not None:
-                self.twins[layout] = entry
+            entry = self.twins[view] = self._new_twin(tensor)
         self.lifted[id(tensor)] = (tensor, *entry)
         return entry
 

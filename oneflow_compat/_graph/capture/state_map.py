@@ -1,7 +1,7 @@
 """Names and live locations of module and optimizer state, read again in every call."""
 
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -9,19 +9,6 @@ import torch
 from ..._global.tensor import memory_of
 from ..errors import CaptureError
 from ..program.locations import LiveState, ModuleTensor, NumberSource, OptimizerParameter, StateEntry
-
-
-def memory_id(tensor: torch.Tensor) -> int:
-    """Return an identity of the memory of a tensor that is alive."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
-
-
-def memory_layout(tensor: torch.Tensor) -> Hashable | None:
-    """Return what makes two strided tensors one: memory, dtype, shape, strides and offset."""
-    if tensor.layout is not torch.strided:
-        return None
-    memory, shape = tensor.untyped_storage()._cdata, tuple(tensor.shape)
-    return memory, tensor.dtype, shape, tensor.stride(), tensor.storage_offset()
 
 
 def resolve(value: Any | Callable[[], Any]) -> Any:

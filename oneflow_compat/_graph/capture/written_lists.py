@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from ..program.memory import overlapping
 from ..program.operators import is_written, written_argument
-from ..program.overlaps import overlapping
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 

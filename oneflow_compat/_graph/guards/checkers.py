@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..program.python_values import MISSING
+from .guard import Group, Guard, grouped
 from .native import PRESENT, Features, NativeTest, Operation, library, probed_features
-from .sources import Group, Guard, grouped
 from .values import contents, is_same_picture
 
 

@@ -19,7 +19,8 @@ import torch
 
 from ..code_origins import is_of_this_package
 from ..program.live_numbers import live_number
-from .sources import Attribute, Cell, Element, Guard, Item, Source, Writable
+from .guard import Guard, Source, Writable
+from .sources import Attribute, Cell, Element, Item
 
 _NUMBERS = (int, float)
 _SUMS = (operator.add, operator.sub)

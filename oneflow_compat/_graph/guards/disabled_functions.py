@@ -11,7 +11,8 @@ import types
 from typing import Any
 
 from ..program.python_values import MISSING
-from .sources import ClassAttribute, Guard
+from .guard import Guard
+from .sources import ClassAttribute
 
 _MODULE_OF_WRAPPERS = "torch._dynamo.eval_frame"
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from ..program.locations import Argument, Gradient, StateEntry
+from ..program.memory import storage_of, view_of
 from ..program.program import Program
 from ..program.python_values import get_item
-from ..program.writes import overlapping_slots, storage_of
+from ..program.writes import overlapping_slots
 from .call_tests import separate_test, unknown
 
 
@@ -67,15 +66,7 @@ class MemoryIdentity:
     def _merged_hold(self, values: Sequence[Any]) -> bool:
         """Whether tensors that are one slot of the program still are one memory."""
         return all(
-            get_item(entry.container, entry.key) is entry.tensor and _is_same_memory(entry.tensor, values[i])
+            get_item(entry.container, entry.key) is entry.tensor
+            and view_of(entry.tensor) == view_of(values[i])
             for i, entry in self.merged
         )
-
-
-def _is_same_memory(tensor: torch.Tensor, value: Any) -> bool:
-    return (
-        storage_of(tensor) == storage_of(value)
-        and tensor.storage_offset() == value.storage_offset()
-        and tensor.shape == value.shape
-        and tensor.stride() == value.stride()
-    )

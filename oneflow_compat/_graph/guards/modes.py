@@ -12,7 +12,7 @@ import torch
 from ..errors import warn_user
 from . import sources
 from .checkers import checker_of
-from .sources import Guard
+from .guard import Guard
 
 if TYPE_CHECKING:
     from ..definition import GraphDefinition

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from ..program.locations import Keys
+from ..program.memory import view_of
 from ..program.nested_state import found_at, leaves
 from ..program.python_values import MISSING, tensor_meta
-from ..program.writes import storage_of
 from . import sources, values
 from .checkers import checker_of
-from .python_guards import Failure
-from .sources import Guard
+from .failure import Failure
+from .guard import Guard, Policy
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -36,13 +37,21 @@ HookFacts = tuple[tuple[tuple[int, int], ...], ...]  # (number, id of the functi
 _tensor_hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
-class OptimizerIdentity:
-    """The facts about optimizers that one program relies on.
+@dataclass(frozen=True)
+class OptimizerChange:
+    """A change of optimizers, and what it leads to.
 
-    After `check()` returned a failure, `state_replaced` tells whether an optimizer has other state, and
-    `same_layout` whether new groups and new state are laid out like the old ones, so that the program can
+    The policy is REBIND if new groups and new state are laid out like the old ones, so that the program can
     read them instead: load_state_dict() makes such groups and such state.
     """
+
+    failure: Failure
+    policy: Policy
+    has_other_state: bool = False  # no later call finds the state of the program
+
+
+class OptimizerIdentity:
+    """The facts about optimizers that one program relies on."""
 
     def __init__(
         self, optimizers: Sequence[torch.optim.Optimizer], differentiated: Sequence[torch.Tensor] = ()
@@ -54,7 +63,6 @@ class OptimizerIdentity:
         self._trained = trained + [tensor for tensor in differentiated if id(tensor) not in trained_ids]
         self._hooks = self._hook_facts()
         self._sharing = self._shared_memory()
-        self.state_replaced = self.same_layout = False
         self._note()
 
     def _note(self) -> None:
@@ -79,20 +87,21 @@ class OptimizerIdentity:
     def _hook_facts(self) -> list[HookFacts]:
         return list(map(_hooks_of, self._hook_dicts()))
 
-    def check(self) -> Failure | None:
-        """Return a fact that is not as at the capture, or None; the checker answers the ordinary case."""
-        self.state_replaced = self.same_layout = False
+    def check(self) -> OptimizerChange | None:
+        """Return what is not as at the capture, or None; the checker answers the ordinary case."""
         for optimizer in self.optimizers:
             optimizer.take_schedule()
         changed = "a hook" if self._hook_facts() != self._hooks else None
         differences = (optimizer.difference() for optimizer in self.optimizers)
-        changed = changed or next(filter(None, differences), None) or self._replaced()
-        if changed is None and self._shared_memory() != self._sharing:
-            changed = "memory that state of an optimizer shares"
+        changed = changed or next(filter(None, differences), None)
         if changed is not None:
-            return Failure(changed)
-        self._note()
-        return None
+            return OptimizerChange(Failure(changed), Policy.FAIL)
+        replaced = self._replaced()
+        if replaced is None and self._shared_memory() != self._sharing:
+            return OptimizerChange(Failure("memory that state of an optimizer shares"), Policy.FAIL)
+        if replaced is None:
+            self._note()
+        return replaced
 
     def _shared_memory(self) -> list[int]:
         """For each parameter and each tensor of options and state, the index of the earliest in its memory.
@@ -101,18 +110,23 @@ class OptimizerIdentity:
         """
         earliest: dict[Hashable, int] = {}
         tensors = (tensor for optimizer in self.optimizers for tensor in optimizer.tensors())
-        return [earliest.setdefault(_memory(tensor), index) for index, tensor in enumerate(tensors)]
+        return [earliest.setdefault(view_of(tensor), index) for index, tensor in enumerate(tensors)]
 
-    def _replaced(self) -> str | None:
+    def _replaced(self) -> OptimizerChange | None:
         """Return which state or groups were replaced, the state first."""
         with_state = [optimizer for optimizer in self.optimizers if optimizer.is_state_replaced()]
         with_groups = [optimizer for optimizer in self.optimizers if optimizer.has_new_groups()]
-        self.state_replaced = bool(with_state)
-        same_layout = all(optimizer.has_same_layout() for optimizer in with_state)
-        self.same_layout = same_layout and self._shared_memory() == self._sharing
+        if not with_state and not with_groups:
+            return None
+        has_same_layout = all(optimizer.has_same_layout() for optimizer in with_state)
+        policy = Policy.FAIL
+        if has_same_layout and self._shared_memory() == self._sharing:
+            policy = Policy.REBIND
         if with_state:
-            return f"the state of optimizer {with_state[-1].index}"
-        return f"the groups of optimizer {with_groups[-1].index}" if with_groups else None
+            changed = f"the state of optimizer {with_state[-1].index}"
+        else:
+            changed = f"the groups of optimizer {with_groups[-1].index}"
+        return OptimizerChange(Failure(changed), policy, bool(with_state))
 
 
 class _Optimizer:
@@ -227,14 +241,6 @@ def _tensors_in(holder: object) -> Iterator[tuple[Keys, torch.Tensor]]:
     for path, leaf in leaves(holder) if isinstance(holder, dict) else ():
         if isinstance(leaf, torch.Tensor) and path[0] != "params":
             yield path, leaf
-
-
-def _memory(tensor: torch.Tensor) -> Hashable:
-    """Return what tensors have in common that are one input of a program."""
-    storage = storage_of(tensor)
-    if storage is None:
-        return id(tensor)
-    return storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _layout(holder: object) -> dict[Keys, Metadata | type]:

@@ -13,7 +13,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from ..program.locations import NumberSource
 from ..program.python_values import MISSING
 from .counters import is_set_plainly
-from .sources import CELL, Attribute, Cell, ClassAttribute, Guard, Item
+from .guard import Guard
+from .sources import CELL, Attribute, Cell, ClassAttribute, Item
 from .values import is_a
 
 _NUMBERS = (int, float)

@@ -1,7 +1,4 @@
-"""Sources, which hold values, and guards, which assume that a source still holds its value.
-
-The word is torch's (`torch._guards.Source`): an attribute of an object, a key of a dict, an index of a list.
-"""
+"""The sorts of sources: keys of dicts, attributes, variables of closures, layouts of tensors, settings."""
 
 from __future__ import annotations
 
@@ -11,64 +8,23 @@ import operator
 import threading
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any
 
 import torch
 from torch._C._dynamo import guards as guards_of_torch
 
 from ..program.python_values import MISSING, tensor_meta
+from .guard import Group, Guard, Policy, Source, Writable
 from .layouts import is_compared_with_others, layout_check
 from .native import PRESENT, Features, NativeTest, Operation
 from .values import attributes_of, contents, is_a, is_same_picture, special_methods
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
 
-Owner = TypeVar("Owner", contravariant=True)
-
-
-class Site(Protocol):
-    """The code that reads a source, for labels and messages: an instruction of the user's program."""
-
-    code: types.CodeType
-    is_user: bool  # whether the code is the user's own, and not that of an installed package
-    counts: bool  # whether the instruction belongs to `variable += number`
-
-    @property
-    def code_location(self) -> tuple[str, int, str]:
-        """(file, line, function)."""
-
-    @property
-    def expression(self) -> str:
-        """The source text of the instruction."""
-
 
 # -- groups ------------------------------------------------------------------------
-class Group:
-    """The guards that one test answers: those of one source."""
-
-    is_tested_at_once = False  # whether check() is faster than a test of each guard
-    shared = 3  # how much of (class of the group, owner, source) its guards have in common
-
-    def __init__(self, owner: Any) -> None:
-        self.owner = owner
-        self.guards: list[Guard] = []
-
-    def holds(self) -> bool:
-        return all(guard.holds() for guard in self.guards)
-
-    def check(self) -> Callable[[], bool]:
-        """Return a test of all guards, with their values of now. It may be false though they hold."""
-        return self.holds
-
-    def native(self, features: Features) -> NativeTest | None:
-        """Return the test of the compiled loop, or None if it has none."""
-        guard = self.guards[0]
-        return guard.source.native(self.owner, guard.value, features)
-
-
 class DictGroup(Group):
     """The keys of one dict."""
 
@@ -147,41 +103,6 @@ class StateGroup(Group):
         return Operation.ANSWER, self.check(), ((), True)
 
 
-# -- sources -----------------------------------------------------------------------
-@dataclass(frozen=True)
-class Source(Generic[Owner]):
-    """A location in an object, its owner, that holds a value.
-
-    A new sort of source is a subclass with `read()`. It inherits that a guard compares by identity, in a call
-    of Python. `python` and `native()` give faster tests. They must be false if `is_same()` is.
-    """
-
-    key: Any = None
-
-    is_same: ClassVar[staticmethod[[Any, Any], bool]] = staticmethod(operator.is_)
-    python: ClassVar[str] = ""  # an expression of {owner}, {key} and {value} for the loop in Python
-    group_class: ClassVar[type[Group]] = Group
-
-    def read(self, owner: Owner) -> Any:
-        """Return the value that the source holds. Raise if there is no such source."""
-        raise NotImplementedError
-
-    def native(self, owner: Owner, value: object, features: Features) -> NativeTest | None:
-        """Return the test of the compiled loop, or None if it has none."""
-        return None
-
-    def group(self, owner: Owner, value: object) -> type[Group]:
-        """Return the class of the group in which a guard is tested."""
-        return self.group_class
-
-
-class Writable(Source[Owner]):
-    """A source that an assignment sets."""
-
-    def write(self, owner: Any, value: object) -> None:
-        owner[self.key] = value
-
-
 # -- dicts and other containers ------------------------------------------------------
 class Item(Writable[dict[Any, Any]]):
     """A key of a dict."""
@@ -195,6 +116,8 @@ class Item(Writable[dict[Any, Any]]):
 
 class Mode(Item):
     """train() or eval() of a module whose first mode the graph keeps."""
+
+    policy = Policy.NOTICE
 
 
 class Contains(Source[dict[Any, Any]]):
@@ -235,6 +158,9 @@ class Contents(Source[Any]):
 
     def read(self, owner: Any) -> Any:
         return contents(owner)
+
+    def label(self, owner: str) -> str:
+        return owner
 
     def native(self, owner: Any, value: object, features: Features) -> NativeTest | None:
         return (Operation.LIST, owner, value) if type(owner) is list else None
@@ -424,55 +350,6 @@ TYPE, ATTRIBUTES, SPECIAL_METHODS, FUNCTION = Type(), Attributes(), SpecialMetho
 LAYOUT, CONTEXT, ALIVE = Layout(), Context(), Alive()
 
 
-class Guard:
-    """A source of an owner, and the value that the program assumes it to hold."""
-
-    __slots__ = ("name", "owner", "site", "source", "value")
-
-    def __init__(
-        self,
-        source: Source[Any],
-        owner: object,
-        value: object,
-        label: str | None = None,
-        site: Site | None = None,
-    ) -> None:
-        self.source: Source[Any] = source
-        self.owner: Any = owner
-        self.value: Any = value
-        self.name, self.site = label, site
-
-    @property
-    def label(self) -> str:
-        """The name of the source: `Linear.bias`, `TABLE['k']`."""
-        if self.name is not None:
-            return self.name
-        if self.site is not None and self.site.is_user:
-            return self.site.expression
-        owner = type(self.owner).__name__
-        return owner if self.source is CONTENTS else f"{owner}[{self.source.key!r:.40}]"
-
-    def current(self) -> Any:
-        """Return the value that the source holds now, or MISSING."""
-        return self.read(self.owner)
-
-    def read(self, owner: object) -> Any:
-        """Return the value of the same source of another object."""
-        try:
-            return self.source.read(owner)
-        except (KeyError, IndexError, AttributeError, ValueError, TypeError):
-            return MISSING
-
-    def holds(self) -> bool:
-        """Whether the source holds the same value; an equal one that was made anew is another one."""
-        return self.source.is_same(self.value, self.read(self.owner))
-
-    @property
-    def code_location(self) -> Any:
-        """(file, line, function) of the first read, or None."""
-        return self.site.code_location if self.site is not None else None
-
-
 def hold_weakly(guards: Iterable[Guard], references: Mapping[int, weakref.ref[Any]]) -> None:
     """Let the guards of the objects of weak references hold the references.
 
@@ -482,13 +359,3 @@ def hold_weakly(guards: Iterable[Guard], references: Mapping[int, weakref.ref[An
         reference = references.get(id(guard.owner))
         if reference is not None and isinstance(guard.source, (Type, Attributes, Attribute)):
             guard.owner, guard.source = reference, Weak(guard.source)
-
-
-def grouped(guards: Iterable[Guard]) -> list[Group]:
-    """Return the groups of guards that one test answers each."""
-    groups: dict[Hashable, Group] = {}
-    for guard in guards:
-        group_class = guard.source.group(guard.owner, guard.value)
-        identity = (group_class, id(guard.owner), guard.source)[: group_class.shared]
-        groups.setdefault(identity, group_class(guard.owner)).guards.append(guard)
-    return [*groups.values()]

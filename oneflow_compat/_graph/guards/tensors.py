@@ -1,9 +1,9 @@
-"""The check before each call that the named tensors of a program are those that it reads.
+"""The guards that the named tensors of a program are those that it reads.
 
 Each tensor of a module or optimizer still lies under all of its names, is still trained or not, and has the
 same shape and strides, which `p.data = p.data.t()` changes in place: one loop over versions of containers and
-over layouts (checkers.py). A tensor that was replaced by one with the same metadata is read
-from then on, unless it is trained. Their memory is compared, too: `p.data = q.data` ties two parameters.
+over layouts (checkers.py). A tensor that was replaced by one with the same metadata is read from then on,
+unless it is trained. Their memory is compared, too (memory.py): `p.data = q.data` ties two parameters.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import torch
 
 from ..._global.marks import OfSeveralRanks
 from ..program.locations import StateEntry
-from ..program.python_values import get_item, tensor_meta
+from ..program.python_values import tensor_meta
 from . import sources
-from .checkers import checker_of
+from .adoption import TensorReads
+from .failure import Failure
+from .guard import Guard, Policy
+from .guard_set import GuardSet, named_reads
 from .layouts import has_plain_layout
-from .python_guards import Failure
-from .sources import Guard
 
 if TYPE_CHECKING:
     from ..program.locations import Container
@@ -44,7 +45,7 @@ class TensorSlot:
 
 
 class TensorIdentity:
-    """The named tensors of one program."""
+    """The guards of the named tensors of one program."""
 
     def __init__(
         self,
@@ -57,9 +58,9 @@ class TensorIdentity:
 
         `merged`: (slot, another named tensor in the memory of its tensor).
         """
-        self.tensors, self.training = tensors, training
-        self.expected = [tensor.live for tensor in tensors]
-        indices = {id(tensor): index for index, tensor in enumerate(self.expected)}
+        self.training = training
+        live = [tensor.live for tensor in tensors]
+        indices = {id(tensor): index for index, tensor in enumerate(live)}
         self.aliases = [
             (indices[id(aliased)], container, key)
             for aliased, container, key in aliases
@@ -70,50 +71,53 @@ class TensorIdentity:
         parameters = [(name, tensor) for role, name, tensor in named if training and role == "param"]
         # None of them is replaced while the program holds.
         self.parameters = [(name, tensor, tensor.requires_grad) for name, tensor in parameters]
-        self._note()
+        self._guard(tensors, live)
 
     def bind(self, tensors: Sequence[TensorSlot]) -> None:
         """Take the same slots, resolved anew, for those to compare with what the program has read so far."""
-        self.tensors = tensors
-        self._note()
+        self._guard(tensors, [guard.value for guard in self._names])
 
-    def _note(self) -> None:
-        self._metadata = [*map(tensor_meta, self.expected)]
-        self.checker = checker_of([*self._guards()])
+    def _guard(self, tensors: Sequence[TensorSlot], expected: Sequence[torch.Tensor]) -> None:
+        self._names = [
+            _guard_of_name(t.container, t.key, now, t.slot.name, self._policy(t, now))
+            for t, now in zip(tensors, expected)
+        ]
+        others = [
+            _guard_of_name(container, key, expected[index], tensors[index].slot.name)
+            for index, container, key in self.aliases
+        ]
+        reads = TensorReads(named_reads((now, t.container, t.key) for t, now in zip(tensors, expected)))
+        self.guards = GuardSet([*self._names, *others, *self._guards_of_layouts()], reads)
 
-    def _guards(self) -> Iterator[Guard]:
-        entries = [(t.container, t.key, now) for t, now in zip(self.tensors, self.expected)]
-        entries += [(container, key, self.expected[index]) for index, container, key in self.aliases]
-        for container, key, tensor in entries:
-            source = sources.Item if isinstance(container, dict) else sources.Element
-            yield Guard(source(key), container, tensor)
-        for tensor in filter(has_plain_layout, self.expected):
-            yield Guard(sources.LAYOUT, tensor, tensor_meta(tensor))
+    def _policy(self, tensor: TensorSlot, now: torch.Tensor) -> Policy:
+        is_trained = self.training and tensor.slot.role == "param"
+        return Policy.FAIL if is_trained or isinstance(now, OfSeveralRanks) else Policy.ADOPT
+
+    def _guards_of_layouts(self) -> Iterator[Guard]:
+        for guard in self._names:
+            if has_plain_layout(guard.value):
+                metadata = tensor_meta(guard.value)
+                yield Guard(sources.LAYOUT, guard.value, metadata, guard.name, policy=Policy.FAIL)
         others = [(t, trained) for _, t, trained in self.parameters if not has_plain_layout(t)]
         for is_trained in (True, False):
             tensors = tuple(tensor for tensor, was_trained in others if was_trained is is_trained)
             if tensors:
-                yield Guard(sources.Flag("requires_grad"), tensors, is_trained)
+                source = sources.Flag("requires_grad")
+                yield Guard(source, tensors, is_trained, "requires_grad", policy=Policy.FAIL)
 
     def check(self) -> Failure | None:
         """Take the tensors that lie there now for those to read. Return the one that is not accepted."""
-        current = [get_item(tensor.container, tensor.key) for tensor in self.tensors]
-        for tensor, before, now in zip(self.tensors, self.expected, current):
-            if now is not before and not self._accepts(tensor, now):
-                return Failure(tensor.slot.name)
-        for index, container, key in self.aliases:
-            if get_item(container, key) is not current[index]:
-                return Failure(self.tensors[index].slot.name)
+        failure = self.guards.check(lambda index, tensor: None)
+        if failure is None:
+            return None
         for name, parameter, was_trained in self.parameters:
             if parameter.requires_grad is not was_trained:
                 return Failure(f"requires_grad of {name}")
-        for tensor, metadata, now in zip(self.tensors, self._metadata, current):
-            if tensor_meta(now) != metadata:
-                return Failure(tensor.slot.name)
-        self.expected = current
-        self._note()
-        return None
+        return Failure(failure.label)
 
-    def _accepts(self, tensor: TensorSlot, now: object) -> bool:
-        is_trainable = self.training and tensor.slot.role == "param"
-        return isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks) and not is_trainable
+
+def _guard_of_name(
+    container: Container, key: Any, tensor: torch.Tensor, name: str, policy: Policy = Policy.ADOPT
+) -> Guard:
+    source = sources.Item if isinstance(container, dict) else sources.Element
+    return Guard(source(key), container, tensor, name, policy=policy)

@@ -13,7 +13,8 @@ from torch.backends import cuda, mha, mkldnn
 from torch.utils import _device
 
 from ..code_origins import is_of_torch
-from .sources import Answer, Guard, Item, State
+from .guard import Guard
+from .sources import Answer, Item, State
 
 _DENORMAL = 5e-324
 _WARNS_ONLY = "the warn_only of torch.use_deterministic_algorithms()"

@@ -1,7 +1,7 @@
 """What build() reads from Python: observed while it runs, and guarded before each later call.
 
 The seam: `why_unobserved()` is None if reads can be observed here. `observe(...)` is a context in which
-build() runs, and its `finish(...)` returns the `PythonGuards`. `observe_steps()` does the same for step() of
+build() runs, and its `finish(...)` returns what was `Observed`. `observe_steps()` does the same for step() of
 optimizers.
 
 - `instrumentation/`: copies of the user's code that call a hook before each read

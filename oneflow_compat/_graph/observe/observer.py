@@ -6,6 +6,7 @@ import functools
 import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +14,12 @@ import torch
 
 from ..code_origins import is_of_this_package
 from ..errors import CAPTURED_AGAIN
-from ..guards.counters import become_counter
+from ..guards.counters import Counter, become_counter
+from ..guards.failure import failure_of
+from ..guards.guard import Guard
+from ..guards.observed import Observed
 from ..guards.places import number_source
-from ..guards.python_guards import PythonGuards
-from ..guards.sources import (
-    CELL,
-    CONTENTS,
-    OF_CAPTURE,
-    SPECIAL_METHODS,
-    Contains,
-    Guard,
-    Item,
-    Mode,
-    hold_weakly,
-)
+from ..guards.sources import CELL, CONTENTS, OF_CAPTURE, SPECIAL_METHODS, Contains, Item, Mode, hold_weakly
 from ..guards.values import WEAK_CONTAINERS, contents, is_a, is_fake, is_input, is_plain, is_same_plain
 from ..program.python_values import MISSING
 from .hooks.answers import active_function_modes
@@ -176,7 +169,7 @@ class Observer:
         if site is not None:
             self.reads.warn(site, f"the code of {code.co_name}, whose reads of objects are not observed")
 
-    def finish(self, replayed: Any, modes: Any, has_numbers: bool = False) -> PythonGuards:
+    def finish(self, replayed: Any, modes: Any, has_numbers: bool = False) -> Observed:
         """Return the guards.
 
         `replayed` are the (id(container), key) that the program assigns at each call, and `modes` the ids of
@@ -213,20 +206,25 @@ class Observer:
         writes = self._of_lasting_objects(writes, objects_of_build, snapshots)
         hold_weakly(kept, reads.weak)
         reads.weak.clear()
-        result = PythonGuards(kept, pinned, unfollowed)
-        result.numbers_changed = [
-            number for number in map(number_source, self._changed) if number is not None
-        ]
+        numbers = map(number_source, self._changed)
+        result = Observed(
+            tuple(kept),
+            frozenset(pinned),
+            tuple(unfollowed),
+            numbers_changed=tuple(number for number in numbers if number is not None),
+            argument_facts=tuple(reads.argument_facts.values()),
+        )
         if reads.ends_capture:
-            self._end_with_changes(result, writes, written, replayed)
-        if filled:
-            result.end_with_this_call(filled[0])
+            result = self._ending_with_changes(result, writes, written, replayed)
         self._caches.clear()
-        result.argument_facts = [*reads.argument_facts.values()]
-        for write in writes if has_numbers else ():
-            if id(write.owner) not in reads.twins and write.keeps_a_number(replayed):
-                result.kept_number = write.site, write.what
-        return result
+        # what each run stores again was taken back just now, so it keeps no number
+        keeping = [
+            (write.site, write.what)
+            for write in (writes if has_numbers else ())
+            if id(write.owner) not in reads.twins and write.keeps_a_number(replayed)
+        ]
+        ending = failure_of(filled[0]) if filled else result.ending
+        return replace(result, ending=ending, kept_number=keeping[-1] if keeping else None)
 
     def _is_older(self, container: object) -> bool:
         """Whether a container was there before build(). An unwritten dict of constants counts as new."""
@@ -266,34 +264,39 @@ class Observer:
         lasting = {id(guard.owner) for guard in guards}
         return [write for write in writes if id(write.owner) in lasting]
 
-    def _end_with_changes(
-        self, result: PythonGuards, writes: list[Write], written: set[Any], replayed: Any
-    ) -> None:
+    def _ending_with_changes(
+        self, result: Observed, writes: list[Write], written: set[Any], replayed: Any
+    ) -> Observed:
         """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
         caches = {id(cache) for cache in self._caches if not is_a(cache, WEAK_CONTAINERS)}
         writes = [write for write in writes if id(write.owner) not in caches]
         repeated = self._repeated(writes, replayed, guards_are_settled=True)
-        result.stores, self._stores = self._stores, []
-        result.pinned |= self._with_instances(id(store.owner) for store in result.stores)
-        result.pinned |= self._with_instances(older for store in result.stores for older in store.older)
+        stores, self._stores = tuple(self._stores), []
+        pinned = self._with_instances(id(store.owner) for store in stores)
+        pinned |= self._with_instances(older for store in stores for older in store.older)
         writes = [write for write in writes if id(write) not in repeated]
-        counted = {(id(guard.owner), guard.source.key.key) for guard in result.counters}
+        counters = (guard for guard in result.guards if isinstance(guard.source, Counter))
+        counted = {(id(guard.owner), guard.source.key.key) for guard in counters}
         followed = counted | {*replayed} | {*self._followed}
         is_followed = lambda owner, key: (owner, key) in followed
+        unfollowed, guards = list(result.unfollowed), list(result.guards)
         for write in writes:
             if id(write.owner) in self.reads.complete or write.counts(counted):
                 continue
             if write.changed(is_followed):
-                result.unfollowed.append((write.site, write.what))
+                unfollowed.append((write.site, write.what))
             elif not self._is_appended_to(write.owner, replayed):
-                result.guards += write.guards(written, is_followed)
-        result.undo_writes = functools.partial(
-            undo, [write.settled() for write in writes], self.reads.caches_before
+                guards += write.guards(written, is_followed)
+        result = replace(
+            result,
+            guards=tuple(guards),
+            pinned=result.pinned | pinned,
+            stores=stores,
+            undo_writes=functools.partial(
+                undo, [write.settled() for write in writes], self.reads.caches_before
+            ),
         )
-        if result.unfollowed:
-            site, what = result.unrepeated = result.unfollowed[0]
-            result.end_for_reason(what, site)
-            result.unfollowed = []
+        return result.ending_at(unfollowed[0]) if unfollowed else result
 
     def _is_appended_to(self, owner: Any, replayed: Iterable[tuple[int, Any]]) -> bool:
         """Whether build() only appended to a list, which each run does and which is put back already."""

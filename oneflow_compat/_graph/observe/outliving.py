@@ -18,7 +18,8 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..guards.sources import CONTENTS, Guard
+from ..guards.guard import Guard
+from ..guards.sources import CONTENTS
 from ..guards.values import attributes_of, is_a
 
 # They refer to everything of a capture. What only they refer to counts as alive.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .hooks.reads import Reads
 
 
-# call/optimizer_identity.py compares these; schedulers and step() itself count the calls
+# guards/optimizers.py compares these; schedulers and step() itself count the calls
 _COMPARED_ELSEWHERE = ("param_groups", "state", "step", "_opt_called", "_step_count")
 
 
@@ -30,7 +30,7 @@ class StepObserver(Observer):
         super().__init__(active, lambda module: None, ends_capture, (optimizer_module,))
 
     def leave_out_state(self, optimizers: Iterable[Optimizer]) -> None:
-        """Make no guards of what call/optimizer_identity.py compares."""
+        """Make no guards of what guards/optimizers.py compares."""
         leave_out_state(self.reads, optimizers)
 
 

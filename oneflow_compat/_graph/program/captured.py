@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     import torch
 
     from ..guards.argument_facts import ArgumentFact
-    from ..guards.python_guards import PythonGuards
-    from ..guards.sources import Guard
+    from ..guards.failure import Failure
+    from ..guards.guard import Guard
+    from ..guards.observed import Observed
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +96,8 @@ class Effects:
     # puts the attributes back that build() changed, and says whether it changed any.
     # It is empty after the first run
     undo: list[Callable[[], bool]] = field(default_factory=list)
+    # takes back what build() wrote outside of modules. It is empty after the first run, too
+    undo_writes: list[Callable[[], None]] = field(default_factory=list)
     counters: tuple[Guard, ...] = ()  # numbers that build() only counts, and their steps
     schedulers: tuple[Any, ...] = ()  # schedulers of torch, or with the same step()
     # schedules that build() steps: they do after the run, because they compute Python numbers
@@ -120,8 +123,15 @@ class Effects:
         for location, value in self.replaced_state:
             location.write(live, value)
 
+    def keep_changes(self) -> None:
+        """Forget what was there before build() changed it, because the program has run."""
+        self.undo.clear()
+        self.undo_writes.clear()
+
     def undo_capture(self, live: LiveState) -> bool:
         """Take back what the capture changed, before a run. Return whether it had changed attributes."""
+        while self.undo_writes:
+            self.undo_writes.pop()()
         self.remove_created_state(live)
         has_changed = False
         while self.undo:
@@ -136,7 +146,9 @@ class Guards:
     `Program.guard` has the conditions on values that the program itself can compute.
     """
 
-    python_values: PythonGuards  # guards of what build() read from Python
+    python: tuple[Guard, ...] = ()  # guards of what build() read from Python
+    pinned: frozenset[int] = frozenset()  # ids of objects that no equal one may replace
+    ending: Failure | None = None  # why no later call can use the program
     # facts that build() asked of its arguments besides their layouts
     argument_facts: tuple[ArgumentFact, ...] = ()
     # id(tensor that build() read) -> its index among the free tensors, or None if it is named state
@@ -182,6 +194,15 @@ class Captured:
     def with_program(self, program: Program) -> Captured:
         """Return this capture with a rewritten program."""
         return replace(self, program=program)
+
+    def with_observed(self, observed: Observed) -> Captured:
+        """Return this capture with the guards of what build() and the optimizers' steps read."""
+        python, pinned, ending = observed.guards, observed.pinned, observed.ending
+        return replace(
+            self,
+            guards=replace(self.guards, python=python, pinned=pinned, ending=ending),
+            effects=replace(self.effects, undo_writes=[observed.undo_writes]),
+        )
 
     def for_one_call(self) -> Captured:
         """Return this capture for the present call only: the next one starts from what this call leaves."""

@@ -8,7 +8,7 @@ import torch
 import torch.fx
 
 from ..._global.tensor import memory_of
-from .overlaps import overlapping
+from .memory import overlapping, storage_of
 from .program import Program, Slot, roots, written_args
 
 
@@ -50,14 +50,6 @@ def written_inputs(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
 # ------------------------------------------------------------------ Inputs of a program that share memory
 # Passes and compilers take the inputs of a program for separate memory. If the program writes an input that
 # overlaps with another one, it has to run operator by operator, as eager does.
-
-
-def storage_of(value: object) -> int | None:
-    """Return an identity of the memory of a tensor; None for a value that has no storage."""
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return None
-    identity: int = memory_of(value).untyped_storage()._cdata
-    return identity
 
 
 def overlapping_slots(slots: Sequence[Slot], values: Sequence[Any]) -> frozenset[tuple[int, int]]:

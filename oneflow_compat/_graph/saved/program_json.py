@@ -116,7 +116,7 @@ def read_program(
 def _read_guard(
     entry: dict[str, Any], infos: list[TensorInfo | None], graph: GraphReader, location: str
 ) -> tuple[torch.fx.Graph, tuple[int, ...]]:
-    """Return (fx graph, indices of its inputs among the slots); see scalar_guards.py."""
+    """Return (fx graph, indices of its inputs among the slots); see guards/conditions.py."""
     inputs = entry["inputs"]
     if any(i >= len(infos) for i in inputs):
         raise refuse(inside(location, "inputs"), f"indices of the {len(infos)} slots", inputs)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
+from ..program.memory import view_of
 from ..program.pytree import plain_spec
 from .binaries import binary_plans, remove_binaries, save_binaries
 from .dimensions import has_symbols, record_of
@@ -185,17 +186,10 @@ def _records(
 def _keep(tensors: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> str:
     """Add a tensor under a unique key, once for all tensors that read the same memory, and return the key."""
     key = name
-    while key in tensors and not _is_same_memory(tensors[key], value):
+    while key in tensors and view_of(tensors[key]) != view_of(value):
         key += "'"
     tensors[key] = value
     return key
-
-
-def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.layout is not torch.strided or b.layout is not torch.strided:
-        return False
-    view: Callable[[torch.Tensor], object] = lambda t: (t.data_ptr(), t.shape, t.stride(), t.dtype)
-    return bool(view(a) == view(b))
 
 
 def _with_named_constants(graph: Graph) -> tuple[Graph, dict[str, torch.Tensor]]:

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from oneflow._graph.program.overlaps import overlapping
+from oneflow._graph.program.memory import overlapping
 
 
 def bytes_of(tensor):

@@ -12,8 +12,8 @@ import torch
 from oneflow._graph.guards import sources
 from oneflow._graph.guards.checkers import CompiledChecker, PythonChecker
 from oneflow._graph.guards.counters import Counter, Step
+from oneflow._graph.guards.guard import Guard, Source, grouped
 from oneflow._graph.guards.native import probed_features
-from oneflow._graph.guards.sources import Guard, Source, grouped
 
 
 class Owner:

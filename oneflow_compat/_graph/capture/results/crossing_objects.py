@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import CaptureError
-from ...guards import sources
+from ...guards.guard import Guard
 from ...observe.hooks.writes import Write
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def refuse_shared_objects(
 
 def _is_outside(holder: Any, inside: set[int]) -> bool:
     """Whether a holder of an object is no variable, no object that build() made, and no note of a capture."""
-    return id(holder) not in inside and not isinstance(holder, (types.FrameType, sources.Guard, Write))
+    return id(holder) not in inside and not isinstance(holder, (types.FrameType, Guard, Write))
 
 
 def _objects(pending: list[Any], made: set[int]) -> Iterator[Any]:

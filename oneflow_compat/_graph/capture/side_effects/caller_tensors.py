@@ -17,10 +17,10 @@ import torch
 
 from ...._global.tensor import memory_of
 from ...errors import CaptureError, location_text
+from ...program.memory import memory_id
 from ...program.operators import facts_of
 from ...program.program import roots, written_args
 from ...program.tensor_info import TensorInfo
-from ..state_map import memory_id
 from .argument_objects import owned_by_objects
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from ...._active import capturing
 from ...errors import CaptureError
 from ...guards import sources
-from ...guards.sources import Guard
+from ...guards.guard import Guard
 from ..patches.patching import forget, log, patched, patched_attributes
 
 if TYPE_CHECKING:

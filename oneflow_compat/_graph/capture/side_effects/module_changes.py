@@ -14,13 +14,13 @@ from ...._global.tensor import memory_of
 from ...errors import CaptureError
 from ...program.captured import StoredAttribute
 from ...program.live_numbers import copy_of_number
+from ...program.memory import memory_id
 from ...program.python_values import MISSING, is_constant, same_value
 from ...program.pytree import flatten_containers, is_container_or_dataclass, with_sizes
 from ...program.shared_containers import containers_in
 from ...program.symbolic import SYMBOLIC_NUMBERS, is_run_value
 from ..interfaces import RecordedTensor
 from ..patches.patching import forget, log
-from ..state_map import memory_id
 from ..values.known import constant_value
 from .snapshots import INTERNAL, Before, Snapshot, compare, holds_symbols, holds_tensors, symbols_in
 

@@ -14,6 +14,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,8 @@ from ...._errors import OneFlowError
 from ...._public_module import own_names
 from ...errors import CaptureError, location_text
 from ...guards import sources
-from ...guards.sources import Guard
+from ...guards.guard import Guard
+from ...guards.observed import Unfollowed
 from ...program.captured import Captured
 from ...program.live_numbers import live_number
 from ...program.program import roots, written_args
@@ -83,27 +85,25 @@ def settle_survivors(
         _end_if_held(lost, (survivors, lost), captured)
     for tensor in lost:
         _announce(tensor, name, (survivors, lost))
-    _guard_values([tensor for tensor in survivors if not isinstance(tensor, LostTensor)], captured)
+    captured = _with_guarded_values([t for t in survivors if not isinstance(t, LostTensor)], captured)
     if not any(_is_written(captured.program.graph, node) for node in nodes):
         return captured
     return captured.for_one_call()
 
 
-def refuse_kept_numbers(references: Sequence[Any], captured: Captured) -> None:
+def refuse_kept_numbers(references: Sequence[Any], captured: Captured, kept: Unfollowed | None) -> None:
     """Take back what build() changed, and raise, if someone holds a number that only a run knows.
 
     `references` are weak references to the numbers of .item(). Those that each run stores again do not count.
+    `kept` is (site, what it is) of a number that build() put where no run fills it in.
     """
-    python_values = captured.guards.python_values
     stored = {id(leaf.node) for a in captured.effects.attributes for leaf in a.leaves if live_number(leaf)}
-    kept = python_values.kept_number
     if kept is None and not _are_held(references, stored):
         return
     gc.collect()
     symbols = _symbols_of(references, stored)
     if kept is not None or symbols:
         _clear_caches(*symbols)
-        python_values.undo_writes()
         captured.effects.undo_capture(captured.live)
         site, what = kept or (None, "an object outside")
         raise CaptureError(
@@ -137,12 +137,13 @@ def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[Recorded
     return _alive(references, expected)
 
 
-def _guard_values(tensors: Sequence[torch.Tensor], captured: Captured) -> None:
+def _with_guarded_values(tensors: Sequence[torch.Tensor], captured: Captured) -> Captured:
     """Guard that nobody writes tensors whose values the program computes again."""
-    captured.guards.python_values.guards.extend(
+    added = (
         Guard(sources.Attribute("_version"), tensor, tensor._version, "a tensor that build() keeps")
         for tensor in tensors
     )
+    return replace(captured, guards=replace(captured.guards, python=(*captured.guards.python, *added)))
 
 
 def settle_failed(recorder: Recorder) -> None:
@@ -244,7 +245,6 @@ def _end_if_held(lost: Sequence[Any], own_lists: Any, captured: Captured) -> Non
         if holder is None:
             continue
         _clear_caches(tensor)
-        captured.guards.python_values.undo_writes()
         captured.effects.undo_capture(captured.live)
         raise CaptureError(
             f"build() keeps a tensor of shape {tuple(tensor.shape)} in {holder}",

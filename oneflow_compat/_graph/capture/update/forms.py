@@ -6,8 +6,8 @@ import torch
 
 from ...._global.marks import several
 from ...config import Config
+from ...program.memory import storage_of
 from ...program.nested_state import leaves
-from ...program.writes import storage_of
 
 # On the CPU torch's multi-tensor form of these is a loop, bitwise equal to the plain form.
 _SAME_VALUES = (

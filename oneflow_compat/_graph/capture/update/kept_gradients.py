@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...guards import sources
-from ...guards.sources import Guard
+from ...guards.guard import Guard
 from . import sparse_rows
 from .step import external_updates
 

@@ -14,11 +14,12 @@ from ...._active import outside_capture
 from ...._global.tensor import memory_of
 from ...errors import CapturedAgain, CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, OptimizerState
+from ...program.memory import memory_id
 from ...program.nested_state import found_at, leaves, put_at, symbolic
 from ...program.operators import facts_of, operators_that
 from ...program.program import is_view
 from ..interfaces import RecordedTensor
-from ..state_map import StateMap, memory_id
+from ..state_map import StateMap
 from .host_scalars import HostScalar, ScalarTrace
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Values that decide shapes and branches while build() is captured: lengths, masks, flags in buffers.
 
 A program that is made for such a value tests it: before each call a small program computes the value again.
-If it differs, another program serves the call (program/guards/scalar_guards.py).
+If it differs, another program serves the call (guards/conditions.py).
 """
 
 from __future__ import annotations

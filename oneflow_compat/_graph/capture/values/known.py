@@ -18,10 +18,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...._active import outside_capture
 from ...errors import BRANCH_ON_TENSOR, KEEP_VALUE, NEEDS_VALUE, CaptureError
 from ...guards.conditions import Condition, part
+from ...program.memory import storage_of
 from ...program.operators import communicates
 from ...program.program import roots, written_args
 from ...program.random_functions import samples
-from ...program.writes import storage_of, written_inputs
+from ...program.writes import written_inputs
 from ..interfaces import RecordedTensor
 from .assertions import assumed
 from .likely_branches import is_sampled

@@ -21,7 +21,7 @@ from torch.fx import Node
 
 from ...errors import NumbersNeeded
 from ...guards.conditions import Condition, conditions_on
-from ...guards.sources import Guard
+from ...guards.guard import Guard
 from ...program.captured import StoredAttribute
 from ...program.live_numbers import (
     LiveNumber,

@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 
-from ...program.overlaps import overlapping
+from ...program.memory import overlapping
 from ...program.program import is_view, node_argument
 
 if TYPE_CHECKING:

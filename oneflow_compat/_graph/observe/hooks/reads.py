@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ...._public_module import PublicModule, own_names
 from ...code_origins import is_of_this_package
 from ...guards.counters import Counting, Step, is_set_plainly, passes_on, size_as_number
+from ...guards.guard import Guard, Source
 from ...guards.sources import (
     ATTRIBUTES,
     CELL,
@@ -36,9 +37,7 @@ from ...guards.sources import (
     Attribute,
     Contains,
     Element,
-    Guard,
     Item,
-    Source,
 )
 from ...guards.values import (
     FREE,

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ...guards.guard import Guard
 from ...guards.places import Place, value_at
-from ...guards.sources import CELL, CONTENTS, Attribute, ClassAttribute, Guard, Item
+from ...guards.sources import CELL, CONTENTS, Attribute, ClassAttribute, Item
 from ...guards.values import WEAK_CONTAINERS, contents, is_a
 from ...program.program import roots
 from ...program.python_values import MISSING, is_constant, same_value

@@ -81,7 +81,7 @@ def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = Fal
     path = check_target("save", path)
     entry = last_entry(graph, "save")
     check_steps(graph, entry, "saving")
-    ending = entry.python_guards.ending
+    ending = entry.guards.ending
     if ending is not None:
         raise RuntimeError(
             f"save: each call of graph {graph.name} meets {ending.label}, which no saved program has\n"

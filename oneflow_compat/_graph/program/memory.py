@@ -1,11 +1,36 @@
-"""Whether tensors of one storage have elements in common."""
+"""Where tensors lie in memory: whether two are one, and whether they have elements in common."""
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
+
+from ..._global.tensor import memory_of
+
+
+def memory_id(tensor: torch.Tensor) -> int:
+    """Return an identity of the memory of a tensor that is alive."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def storage_of(value: object) -> int | None:
+    """Return an identity of the memory of a tensor; None for a value that has no storage."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return memory_id(memory_of(value))
+
+
+def view_of(tensor: torch.Tensor) -> Hashable:
+    """Return what two tensors have in common that read the same memory alike, so that a program has one.
+
+    A tensor without strides, such as a sparse one, is the same as itself only.
+    """
+    storage = storage_of(tensor)
+    if storage is None:
+        return id(tensor)
+    return storage, tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
 
 def overlapping(tensors: Sequence[torch.Tensor]) -> set[int]:
