@@ -182,9 +182,9 @@ class Capture:
         if definition.argument_numbers is not None:
             places = definition.argument_numbers.places
             for key, value in definition.argument_numbers.constants(self.number_inputs.places):
-                self.reads.reads.add(sources.Item(key), places, value, f"the argument {key!r}", None)
+                self.reads.reads.notes.add(sources.Item(key), places, value, f"the argument {key!r}", None)
         self.reads.takes_back = definition.steps_in_build
-        self.reads.reads.is_before_model = self._is_before_model
+        self.reads.reads.writes.is_before_model = self._is_before_model
         self.step_reads = observe_steps(ends_capture) if trains else None
         with (
             undone(self._leave),

@@ -19,7 +19,7 @@ def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfC
     """Call build(), with what its optimizers, schedules and scalers do recorded."""
     update, steps = capture.update, capture.steps
     reads = steps.reads = capture.reads.reads
-    steps.options, steps.assigned, steps.written = capture.options, reads.assigned, reads.written
+    steps.options, steps.assigned, steps.written = capture.options, reads.notes.assigned, reads.notes.written
     if update is not None:
         leave_out_state(reads, (optimizer for optimizer, _ in update.state.optimizers))
     gradients.on_zero_grad = lambda owner: find_early(capture, owner)

@@ -82,9 +82,9 @@ class Observer:
         self._objects_of_build: set[int] = set()  # their ids, once build() has returned
         # before the capture adds hooks of its own
         for name, hooks in (item for owner in owners for item in _global_hooks(owner).items()):
-            self.reads.add(CONTENTS, hooks, contents(hooks), name, None)
-            self.reads.complete.add(id(hooks))
-        self.reads.add(SPECIAL_METHODS, torch.Tensor, OF_CAPTURE, "the operators of torch.Tensor", None)
+            self.reads.notes.add(CONTENTS, hooks, contents(hooks), name, None)
+            self.reads.notes.complete.add(id(hooks))
+        self.reads.notes.add(SPECIAL_METHODS, torch.Tensor, OF_CAPTURE, "the operators of torch.Tensor", None)
         self.reads.function_modes(active_function_modes(), None)
 
     def __enter__(self) -> Any:
@@ -94,7 +94,7 @@ class Observer:
         self.frames = observed_frames(HOOKS, self._unobserved)
         self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
         self.frames.__enter__()
-        current.reads, current.seen = self.reads, self.reads.seen
+        current.reads, current.seen = self.reads, self.reads.notes.seen
         return self
 
     def __exit__(self, *exc: Any) -> None:
@@ -106,21 +106,21 @@ class Observer:
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
             if self.takes_back or isinstance(exc[1], CAPTURED_AGAIN):
-                undo(self.reads.writes, self.reads.caches_before)
+                undo(self.reads.writes.noted, self.reads.writes.caches_before)
             del self.reads
 
     def undo_writes(self) -> None:
         """Take back what was written in this context, unless finish() has been called or an error left it."""
         if hasattr(self, "reads"):
-            undo(self.reads.writes, self.reads.caches_before)
+            undo(self.reads.writes.noted, self.reads.writes.caches_before)
 
     def _keep_counters(self) -> None:
         """Set counters back to what they were before build(), because each call counts, the first one too."""
-        counters = list(self.reads.counters()) if self._is_of_build else []
+        counters = list(self.reads.notes.counters()) if self._is_of_build else []
         # a number in a container that build() returns is a result as well
-        fixed = self.ids_made_by_build() | self.reads.made | self.returned if counters else frozenset()
+        fixed = self.ids_made_by_build() | self.reads.notes.made | self.returned if counters else frozenset()
         for guard, counting in counters:
-            instance = self.reads.attribute_dicts.get(id(guard.owner))
+            instance = self.reads.notes.attribute_dicts.get(id(guard.owner))
             if fixed.isdisjoint([id(guard.owner), instance]):
                 become_counter(guard, counting)
 
@@ -129,24 +129,24 @@ class Observer:
         if is_input(tensor) and current.reads is self.reads:
             site = calling_site(through_torch=False)
             if site is not None:
-                self.reads.hash_of_argument(tensor, site)
+                self.reads.tensors.hash_of_argument(tensor, site)
 
     def note_arguments(self, arguments: Any) -> Any:
         """Note the arguments of build(), and return (None, text) for what it does not see of them."""
-        return self.reads.note_arguments(arguments)
+        return self.reads.tensors.note_arguments(arguments)
 
     def note_twins(self, twins: dict[int, Any]) -> None:
         """Note which objects stand for arguments in build(): {id(object): the argument}."""
-        self.reads.twins = twins
+        self.reads.notes.twins = twins
 
     def ids_made_by_build(self) -> set[int]:
         """Return the ids of the objects that build() made."""
-        created: set[int] = self.made_by_build.ids(self.reads.attribute_dicts)
+        created: set[int] = self.made_by_build.ids(self.reads.notes.attribute_dicts)
         return created
 
     def is_text_for_output(self, frame: Any) -> bool:
         """Whether the text that a frame asks for goes to print() or to a log, and decides nothing."""
-        if self.reads.ends_capture:
+        if self.reads.notes.ends_capture:
             return False
         site = self.reads.printing_site
         return site is not None and is_at(frame, site) or is_logging(frame)
@@ -155,7 +155,7 @@ class Observer:
         """Note that build() makes a text of a tensor whose values are not known."""
         site = calling_site()
         if site is not None:
-            self.reads.warn(site, TEXT)
+            self.reads.notes.warn(site, TEXT)
 
     def _unobserved(self, code: CodeType, scope: Any) -> None:
         """Names of a class body, or of an asynchronous function, are guarded whether they are read or not."""
@@ -163,11 +163,13 @@ class Observer:
             return
         for name in code.co_names:
             if name in scope:
-                self.reads.add(Item(name), scope, scope[name], name, None)
+                self.reads.notes.add(Item(name), scope, scope[name], name, None)
         imports = code.co_name == "<module>" and getattr(scope.get("__spec__"), "_initializing", False)
         site = None if imports or not reads_objects(code) else calling_site()
         if site is not None:
-            self.reads.warn(site, f"the code of {code.co_name}, whose reads of objects are not observed")
+            self.reads.notes.warn(
+                site, f"the code of {code.co_name}, whose reads of objects are not observed"
+            )
 
     def finish(self, replayed: Any, modes: Any, has_numbers: bool = False) -> Observed:
         """Return the guards.
@@ -178,22 +180,26 @@ class Observer:
         """
         reads = self.reads
         replayed = {*replayed, *self.numbers}
-        reads.writes = [w.without_symbols(self.numbers) for w in reads.writes if not w.is_at(self.numbers)]
-        dicts_of_modules = _ids_of_attribute_dicts(reads.objects, modes)
-        created = _ids_of_attribute_dicts(reads.objects, reads.made) | reads.made
+        reads.writes.noted = [
+            w.without_symbols(self.numbers) for w in reads.writes.noted if not w.is_at(self.numbers)
+        ]
+        dicts_of_modules = _ids_of_attribute_dicts(reads.notes.objects, modes)
+        created = _ids_of_attribute_dicts(reads.notes.objects, reads.notes.made) | reads.notes.made
         guards = [
-            g for g in reads.guards.values() if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
+            g
+            for g in reads.notes.guards.values()
+            if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
         ]
         objects_of_build = self._objects_of_build = self._objects_made()
-        snapshots = dict(reads.snapshots)
+        snapshots = dict(reads.writes.snapshots)
         self._keys_read = {(id(g.owner), g.source.key) for g in guards}
         opaque = self._opaque(objects_of_build, replayed, has_numbers)
-        pinned = reads.pinned | self._with_instances(owner for owner, _ in replayed)
-        unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
-        written = {(owner, source.key) for source, owner in reads.written if isinstance(source, Item)}
-        reads.guards, reads.objects, reads.opaque, reads.writes = {}, {}, [], []
-        reads.seen.clear()
-        reads.snapshots.clear()
+        pinned = reads.notes.pinned | self._with_instances(owner for owner, _ in replayed)
+        unfollowed = [(site, what) for (_, what), site in reads.notes.unfollowed.items()]
+        written = {(owner, source.key) for source, owner in reads.notes.written if isinstance(source, Item)}
+        reads.notes.guards, reads.notes.objects, reads.notes.opaque, reads.writes.noted = {}, {}, [], []
+        reads.notes.seen.clear()
+        reads.writes.snapshots.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
@@ -202,26 +208,28 @@ class Observer:
         writes = [write for *_, write in opaque if isinstance(write, Write)]
         unfollowed += [(site, what) for _, site, what, *write in opaque if not write]
         opaque.clear()  # its tuples would count as holders of the objects
-        filled = guards_of_lasting(filled, self._caches, objects_of_build, reads.attribute_dicts, snapshots)
+        filled = guards_of_lasting(
+            filled, self._caches, objects_of_build, reads.notes.attribute_dicts, snapshots
+        )
         writes = self._of_lasting_objects(writes, objects_of_build, snapshots)
-        hold_weakly(kept, reads.weak)
-        reads.weak.clear()
+        hold_weakly(kept, reads.notes.weak)
+        reads.notes.weak.clear()
         numbers = map(number_source, self._changed)
         result = Observed(
             tuple(kept),
             frozenset(pinned),
             tuple(unfollowed),
             numbers_changed=tuple(number for number in numbers if number is not None),
-            argument_facts=tuple(reads.argument_facts.values()),
+            argument_facts=tuple(reads.tensors.argument_facts.values()),
         )
-        if reads.ends_capture:
+        if reads.notes.ends_capture:
             result = self._ending_with_changes(result, writes, written, replayed)
         self._caches.clear()
         # what each run stores again was taken back just now, so it keeps no number
         keeping = [
             (write.site, write.what)
             for write in (writes if has_numbers else ())
-            if id(write.owner) not in reads.twins and write.keeps_a_number(replayed)
+            if id(write.owner) not in reads.notes.twins and write.keeps_a_number(replayed)
         ]
         ending = failure_of(filled[0]) if filled else result.ending
         return replace(result, ending=ending, kept_number=keeping[-1] if keeping else None)
@@ -233,25 +241,29 @@ class Observer:
     def _objects_made(self) -> set[int]:
         """Return the ids of the objects that build() made, dicts of constants included."""
         reads = self.reads
-        own = {id(value) for value in (*vars(self).values(), *vars(reads).values())}
-        return with_ages_of_dicts(self.ids_made_by_build(), reads.writes, reads.attribute_dicts, own)
+        own = {*map(id, vars(self).values()), *reads.ids_of_own_containers()}
+        return with_ages_of_dicts(
+            self.ids_made_by_build(), reads.writes.noted, reads.notes.attribute_dicts, own
+        )
 
     def _with_instances(self, owners: Iterable[int]) -> set[int]:
         """Return the ids of owners, and of the objects whose attributes are in those that are dicts."""
         ids = {*owners}
-        instances = self.reads.attribute_dicts
+        instances = self.reads.notes.attribute_dicts
         return ids | {instances[owner] for owner in ids & instances.keys()}
 
     def _opaque(self, objects_of_build: set[int], replayed: Any, has_numbers: bool) -> list[Any]:
         """Return (object, site, what it is), perhaps with a Write, of what no guard follows."""
         reads = self.reads
-        opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
-        if not reads.ends_capture:
-            keeping = (write for write in reads.writes if has_numbers and write.keeps_a_number(replayed))
+        opaque = [entry for entry in reads.notes.opaque if not _is_made_of_fakes(entry[0])]
+        if not reads.notes.ends_capture:
+            keeping = (
+                write for write in reads.writes.noted if has_numbers and write.keeps_a_number(replayed)
+            )
             return opaque + [(write.owner, write.site, write.what, write) for write in keeping]
-        older = [write for write in reads.writes if id(write.owner) not in objects_of_build]
+        older = [write for write in reads.writes.noted if id(write.owner) not in objects_of_build]
         repeated = self._repeated(older, replayed, guards_are_settled=False)
-        others = (write for write in reads.writes if id(write) not in repeated)
+        others = (write for write in reads.writes.noted if id(write) not in repeated)
         return opaque + [(write.owner, write.site, write.what, write) for write in others]
 
     def _of_lasting_objects(
@@ -259,7 +271,7 @@ class Observer:
     ) -> list[Write]:
         """Leave out the writes to objects that each call of build() makes anew."""
         guards = [Guard(CONTENTS, write.owner, None, None, write.site) for write in writes]
-        attribute_dicts = self.reads.attribute_dicts
+        attribute_dicts = self.reads.notes.attribute_dicts
         guards = guards_of_lasting(guards, self._caches, objects_of_build, attribute_dicts, snapshots)
         lasting = {id(guard.owner) for guard in guards}
         return [write for write in writes if id(write.owner) in lasting]
@@ -281,7 +293,7 @@ class Observer:
         is_followed = lambda owner, key: (owner, key) in followed
         unfollowed, guards = list(result.unfollowed), list(result.guards)
         for write in writes:
-            if id(write.owner) in self.reads.complete or write.counts(counted):
+            if id(write.owner) in self.reads.notes.complete or write.counts(counted):
                 continue
             if write.changed(is_followed):
                 unfollowed.append((write.site, write.what))
@@ -293,7 +305,7 @@ class Observer:
             pinned=result.pinned | pinned,
             stores=stores,
             undo_writes=functools.partial(
-                undo, [write.settled() for write in writes], self.reads.caches_before
+                undo, [write.settled() for write in writes], self.reads.writes.caches_before
             ),
         )
         return result.ending_at(unfollowed[0]) if unfollowed else result
@@ -301,7 +313,7 @@ class Observer:
     def _is_appended_to(self, owner: Any, replayed: Iterable[tuple[int, Any]]) -> bool:
         """Whether build() only appended to a list, which each run does and which is put back already."""
         keys = [key for container, key in replayed if container == id(owner)]
-        if not keys or not is_a(owner, list) or id(owner) in self.reads.rearranged:
+        if not keys or not is_a(owner, list) or id(owner) in self.reads.writes.rearranged:
             return False
         return all(type(key) is int and key >= len(owner) for key in keys)
 
@@ -314,7 +326,7 @@ class Observer:
         repeated: list[Write] = []
         is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
         for write in writes if self._is_of_build else ():
-            if id(write.owner) in self.reads.complete or not write.changed(is_followed):
+            if id(write.owner) in self.reads.notes.complete or not write.changed(is_followed):
                 continue
             stores = write.stores(is_followed, self._is_older)
             if stores is not None and self._are_repeatable(write, stores, guards_are_settled):
@@ -331,12 +343,12 @@ class Observer:
         guard is not settled yet and will compare what was there before: the next call reads the new tensor.
         """
         reads, owner, keys_read = self.reads, id(write.owner), self._keys_read
-        if owner in self.returned or owner in reads.elements_read or reads.has_filled_caches():
+        if owner in self.returned or owner in reads.writes.elements_read or reads.writes.has_filled_caches():
             return False
         if not all(store.is_possible for store in stores):
             return False
         if any(store.appends for store in stores):
-            return owner not in reads.rearranged and not any(read == owner for read, _ in keys_read)
+            return owner not in reads.writes.rearranged and not any(read == owner for read, _ in keys_read)
         if not guards_are_settled:
             stores = [store for store in stores if not store.is_tensor]
         if write.key is None:
@@ -355,7 +367,7 @@ class Observer:
         kept: list[Guard] = []
         filled: list[Guard] = []
         for guard in guards:
-            if id(guard.owner) in self.reads.complete:
+            if id(guard.owner) in self.reads.notes.complete:
                 kept.append(guard)
                 continue
             is_mode = isinstance(guard.source, Item) and guard.source.key is _TRAINING

@@ -39,6 +39,6 @@ def unseen_reads() -> list[str]:
     with observer:
         made = scope["read"](owner, scope["closure"]("key"))
         is_listed = id(made) in observer.ids_made_by_build()
-    keys = {guard.source.key for guard in observer.reads.guards.values()}
+    keys = {guard.source.key for guard in observer.reads.notes.guards.values()}
     unseen = [description for key, description in _PROBED.items() if key not in keys]
     return unseen if is_listed else [*unseen, "the objects that a function makes"]

@@ -38,12 +38,12 @@ def leave_out_state(reads: Reads, optimizers: Iterable[Optimizer]) -> None:
     """Make no guards of the groups, parameters and state of optimizers, which have tests of their own."""
     for optimizer in optimizers:
         attributes = attributes_of(optimizer)
-        reads.written.update((Item(name), id(attributes)) for name in _COMPARED_ELSEWHERE)
+        reads.notes.written.update((Item(name), id(attributes)) for name in _COMPARED_ELSEWHERE)
         # hooks and C functions get the optimizer, and read single attributes at most
-        reads.seen.add((id(attributes), CONTENTS))
+        reads.notes.seen.add((id(attributes), CONTENTS))
         for container in _containers(optimizer):
-            reads.objects[id(container)] = container
-            reads.complete.add(id(container))
+            reads.notes.objects[id(container)] = container
+            reads.notes.complete.add(id(container))
         reads.class_attribute(type(optimizer), type(optimizer).__mro__, "step", None)
 
 

@@ -46,7 +46,7 @@ def refuse_shared_objects(
     """
     in_arguments = {id(value) for value in _objects(list(arguments), made)}
     crossing = {id(value): value for value in _objects(list(variables.values()), made)}
-    inside = {id(variables), id(crossing), *crossing, *made, *map(id, vars(reads).values())}
+    inside = {id(variables), id(crossing), *crossing, *made, *reads.ids_of_own_containers()}
     inside |= {id(vars(value)) for value in crossing.values() if hasattr(value, "__dict__")}
     for key in crossing:
         value = crossing[key]  # items() would hold it in a tuple

@@ -109,7 +109,7 @@ class StepsOfBuild:
             holders = [optimizer.param_groups, optimizer.state, *optimizer.param_groups]
             holders += [state for state, _ in states.values()]
             if not owners.isdisjoint(map(id, holders)) or len(groups) != len(optimizer.param_groups):
-                writes = self.reads.option_writes
+                writes = self.reads.writes.option_writes
                 write = next((writes[id(g)] for g in optimizer.param_groups if id(g) in writes), None)
                 if write is not None:
                     raise write.error(type(optimizer))

@@ -27,7 +27,9 @@ from ...guards.sources import OF_CAPTURE, TYPE, Answer, Attribute
 from ...guards.values import FREE_BASES, WEAK_CONTAINERS, arithmetic_of, attributes_of, is_a, is_plain
 from ...program.python_values import is_python_class
 from ..instrumentation.policy import Policy, policy_of_module
+from .notes import Notes
 from .unfollowed import FILE, unfollowed_function
+from .write_notes import WriteNotes
 
 _PACKAGES = (
     "torch",
@@ -124,15 +126,13 @@ def active_function_modes() -> tuple[TorchFunctionMode, ...]:
 class AnswerReads:
     """The part of Reads that guards what functions answer whose own reads are not observed."""
 
-    add: Callable[..., Any]
-    warn: Callable[..., Any]
+    notes: Notes
+    writes: WriteNotes
     contents: Callable[..., Any]
     imported_module: Callable[..., Any]
     class_attribute: Callable[..., Any]
     python_call: Callable[..., Any]
     argument_contents: Callable[..., Any]
-    store_item: Callable[..., Any]
-    before_write: Callable[..., Any]
 
     def foreign_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
         """A call of a Python function whose frames are not observed."""
@@ -141,13 +141,13 @@ class AnswerReads:
         what = unfollowed_function(function)
         # pathlib asks os.path from Python 3.14 on
         if what is not None and (site.is_user or is_of_standard_library(site.code.co_filename)):
-            self.warn(site, what)
+            self.notes.warn(site, what)
         if self.changed_owner(function, owner, site):
             return
         if function in _IMPORTERS and arguments and type(arguments[0]) is str:
             self.imported_module({}, arguments[0], 0, site)
             if function is importlib.util.find_spec and arguments[0] not in sys.modules:
-                self.warn(site, FILE)
+                self.notes.warn(site, FILE)
             return
         self.getter(function if owner is None else types.MethodType(function, owner), arguments, site)
         self.argument_contents((owner, *arguments), site)
@@ -161,10 +161,10 @@ class AnswerReads:
         """Remember what a method may change of its object; return True if it reads nothing besides."""
         if function in _REMOVERS and is_a(owner, RemovableHandle):
             for hooks in filter(None, (ref() for ref in (owner.hooks_dict_ref, *owner.extra_dict_ref))):
-                self.store_item(hooks, owner.id, site)
+                self.writes.store_item(hooks, owner.id, site)
             return True
         if is_a(owner, (dict, *WEAK_CONTAINERS)):
-            self.before_write(owner, site)  # such as WeakSet.add
+            self.writes.before_write(owner, site)  # such as WeakSet.add
         return False
 
     def entries_of_classes(self, instances: Sequence[Any], site: Any) -> None:
@@ -196,7 +196,7 @@ class AnswerReads:
                 self.python_call(argument, site)
                 self.contents(vars(argument), site)
                 annotations = argument.__annotations__
-                self.add(Attribute("__annotations__"), argument, annotations, None, site)
+                self.notes.add(Attribute("__annotations__"), argument, annotations, None, site)
                 self.contents(annotations, site)
             elif isinstance(argument, type) and is_python_class(argument):
                 for base in filter(is_python_class, argument.__mro__):
@@ -212,9 +212,9 @@ class AnswerReads:
         """Guard which modes change what functions of torch do. One with equal attributes may replace them."""
         if modes:
             label = "the active torch function modes"
-            self.add(Answer((None, ())), active_function_modes, modes, label, site)
+            self.notes.add(Answer((None, ())), active_function_modes, modes, label, site)
         for mode in modes:
-            self.add(TYPE, mode, type(mode), f"the class of {type(mode).__name__}", site)
+            self.notes.add(TYPE, mode, type(mode), f"the class of {type(mode).__name__}", site)
 
     def warning(self, arguments: Sequence[Any], site: Any) -> None:
         """Guard whether warnings.warn(message, category) raises."""
@@ -226,7 +226,7 @@ class AnswerReads:
     def answer(self, function: Any, arguments: tuple[Any, ...], label: str, site: Any) -> None:
         owner = getattr(function, "__self__", None)  # a bound method is another object each time
         owner, method = (function, None) if owner is None else (owner, function.__name__)
-        self.add(Answer((method, arguments)), owner, OF_CAPTURE, label, site)
+        self.notes.add(Answer((method, arguments)), owner, OF_CAPTURE, label, site)
 
     def text_of_arrays(self, arguments: Sequence[Any], site: Any) -> None:
         if any(is_a(argument, np.ndarray) for argument in arguments):
@@ -238,7 +238,7 @@ class AnswerReads:
         if function in (isinstance, issubclass):
             self.class_check(function, arguments)
         elif function is type and len(arguments) == 1 and is_python_class(type(subject)):
-            self.add(TYPE, subject, type(subject), f"the class of {type(subject).__name__}", site)
+            self.notes.add(TYPE, subject, type(subject), f"the class of {type(subject).__name__}", site)
         elif function is dir and attributes_of(subject) is not None:
             self.answer(dir, (subject,), f"dir({type(subject).__name__})", site)
 

@@ -19,7 +19,7 @@ import torch
 
 from ...code_origins import is_of_this_package, is_of_torch
 from ...guards.sources import ALIVE, CONTEXT, FUNCTION
-from ...guards.values import FREE, is_a, is_fake, is_input
+from ...guards.values import FREE, is_a, is_fake
 from ...program.python_values import MISSING, is_python_class
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import (
@@ -30,11 +30,11 @@ from ..instrumentation.policy import (
 )
 from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
+from .notes import Notes
 from .size_types import fix_size_whose_type_decides, need_numbers_of_numpy
 from .tensor_reads import TensorReads
 from .unfollowed import (
     GENERATOR,
-    IDENTITY,
     MEMORY,
     OUTPUT,
     WEAK_TENSOR,
@@ -44,6 +44,7 @@ from .unfollowed import (
     samples_globally,
     unfollowed_call,
 )
+from .write_notes import WriteNotes
 
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
@@ -90,20 +91,15 @@ def _changes_first_argument(function: Any, arguments: Sequence[object]) -> bool:
 class CallReads(ClassReads, AnswerReads, TensorReads):
     """The part of Reads that guards what calls read."""
 
+    notes: Notes
+    writes: WriteNotes
+    tensors: TensorReads
     attribute: Callable[..., Any]
     item: Callable[..., Any]
-    store_attribute: Callable[..., Any]
-    store_item: Callable[..., Any]
-    store_contents: Callable[..., Any]
     elements_only: Callable[..., Any]
     all_attributes: Callable[..., Any]
     make_visible: Callable[..., Any]
-    note_weak: Callable[..., Any]
-    objects: dict[int, Any]
     printing_site: Any
-    ends_capture: bool
-    pinned: set[int]
-    hashed: dict[int, Any]
 
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if id(function) in _QUIET_IDS or function is builtins.isinstance:  # a capture replaces it
@@ -129,9 +125,9 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
 
     def quiet_call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if function is id and site.is_user and is_a(arguments[0], torch.Tensor):
-            self.identity_of_tensor(arguments[0], site)
+            self.tensors.identity_of_tensor(arguments[0], site)
         if function in (builtins.isinstance, type) and arguments and is_a(arguments[0], torch.Tensor):
-            self.class_of_argument(function, arguments, site)
+            self.tensors.class_of_argument(function, arguments, site)
         if function is vars and arguments and is_a(arguments[0], torch.Tensor):
             self.attribute(arguments[0], "__dict__", site)
         if function is print:
@@ -143,8 +139,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
 
     def output(self, site: Any) -> None:
         """Note a text that build() shows. A program does not show it again."""
-        if self.ends_capture:
-            self.warn(site, OUTPUT)
+        if self.notes.ends_capture:
+            self.notes.warn(site, OUTPUT)
 
     def function_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
         """Note a call of a function that is written in Python."""
@@ -161,24 +157,10 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.handed_methods(arguments, site)
             self.foreign_call(function, owner, arguments, site)
 
-    def identity_of_tensor(self, tensor: torch.Tensor, site: Any) -> None:
-        """Guard which tensor it is, or name an argument, which may be another one in each call."""
-        if is_input(tensor):
-            self.warn(site, IDENTITY)
-        elif not is_fake(tensor):
-            self.pinned.add(id(tensor))
-            self.objects[id(tensor)] = tensor
-
-    def hash_of_argument(self, tensor: torch.Tensor, site: Any) -> None:
-        """Name the second argument in sets or among keys of dicts: both may be one tensor."""
-        self.hashed[id(tensor)] = tensor
-        if len(self.hashed) > 1:
-            self.warn(site, IDENTITY)
-
     def class_call(self, cls: Any, arguments: Sequence[Any], site: Any) -> None:
         what = unfollowed_call(cls, None, "")
         if what:
-            self.warn(site, what)
+            self.notes.warn(site, what)
         if site.is_user and is_python_class(cls):
             self.constructor(cls, site)
         if cls is str:
@@ -215,22 +197,22 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
 
     def weak_reference(self, reference: weakref.ref[Any], site: Any) -> None:
         """Guard whether the object is there. A program that reads a tensor keeps the tensor alive."""
-        self.add(ALIVE, reference, reference() is not None, None, site)
-        self.note_weak([reference])
+        self.notes.add(ALIVE, reference, reference() is not None, None, site)
+        self.notes.note_weak([reference])
         target = weakref.ref.__call__(reference)
         if site.is_user and is_a(target, torch.Tensor) and not is_a(target, torch.nn.Parameter):
             if not is_fake(target):
-                self.warn(site, WEAK_TENSOR)
+                self.notes.warn(site, WEAK_TENSOR)
 
     def handed_methods(self, arguments: Sequence[object], site: Site) -> None:
         """Note containers that code which is not observed may change: `stack.callback(log.append, "end")`."""
         for argument in arguments:
             if type(argument) in _C_FUNCTIONS:
                 if argument in _WRITERS:
-                    self.warn(site, WRITER)
+                    self.notes.warn(site, WRITER)
                 method = cast(types.BuiltinFunctionType, argument)
                 if method.__name__ in _MUTATORS and not is_a(method.__self__, types.ModuleType):
-                    self.store_contents(method.__self__, site)
+                    self.writes.store_contents(method.__self__, site)
 
     def argument_contents(self, arguments: Sequence[Any], site: Any) -> None:
         for argument in arguments:
@@ -259,13 +241,13 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
 
     def function(self, function: types.FunctionType, site: Any) -> None:
         """Guard the code and the defaults of a function."""
-        if ("function", id(function)) in self.seen:
+        if ("function", id(function)) in self.notes.seen:
             return
-        self.seen.add(("function", id(function)))
-        self.objects[id(function)] = function
+        self.notes.seen.add(("function", id(function)))
+        self.notes.objects[id(function)] = function
         label = f"the code or the defaults of {function.__qualname__}"
         parts = function.__code__, function.__defaults__, function.__kwdefaults__
-        self.add(FUNCTION, function, parts, label, site)
+        self.notes.add(FUNCTION, function, parts, label, site)
         for defaults in filter(None, parts[1:]):
             self.contents(defaults, site)
 
@@ -285,7 +267,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return self.c_function(function, owner, name, arguments, site)
         what = unfollowed_call(function, owner, name)
         if what is not None:
-            return self.warn(site, what)
+            return self.notes.warn(site, what)
         self.sample(owner, name, site)
         if name == "__subclasses__" and is_a(owner, type):
             self.answer(function, (), f"{owner.__name__}.__subclasses__()", site)
@@ -301,18 +283,18 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
 
     def sample(self, owner: object, name: str, site: Site) -> None:
         """End the capture at the line that samples; elsewhere its end tells (patches/random_state.py)."""
-        if self.ends_capture and samples_globally(owner, name):
-            self.warn(site, GENERATOR)
+        if self.notes.ends_capture and samples_globally(owner, name):
+            self.notes.warn(site, GENERATOR)
 
     def question(self, function: Any, owner: Any, name: str, site: Any) -> None:
         """Guard the answer of a method of a real tensor, or of a function that remembers its results."""
         if site.is_user and reads_generator(owner, name):
-            self.warn(site, GENERATOR)
+            self.notes.warn(site, GENERATOR)
         asks_tensor = name in _QUESTIONS_TO_TENSORS and is_a(owner, torch.Tensor)
         if asks_tensor and is_fake(owner):
             if site.is_user and name in _QUESTIONS_TO_MEMORY:
-                self.warn(site, MEMORY)
-            return self.argument_method(owner, name, site)
+                self.notes.warn(site, MEMORY)
+            return self.tensors.argument_method(owner, name, site)
         if asks_tensor or name == "cache_info" and type(owner) is LRU_CACHE:
             method = function if hasattr(function, "__self__") else types.MethodType(function, owner)
             self.answer(method, (), f"{name}()", site)
@@ -320,11 +302,11 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> bool:
         """Note a method of C that reads or writes one source; return False for another method."""
         if is_a(owner, contextvars.ContextVar) and name == "get":
-            self.add(CONTEXT, owner, owner.get(MISSING), owner.name, site)
+            self.notes.add(CONTEXT, owner, owner.get(MISSING), owner.name, site)
         elif name in ("__getattribute__", "__getattr__") and arguments:
             self.attribute(owner, arguments[0], site)
         elif name in ("__setattr__", "__delattr__") and arguments:
-            self.store_attribute(owner, arguments[0], site)
+            self.writes.store_attribute(owner, arguments[0], site)
         else:
             return False
         return True
@@ -339,20 +321,20 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.contents(owner, site)
         if name in _MUTATORS and (arguments or name not in ("__init__",)):
             if is_a(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
-                self.store_item(owner, arguments[0], site)
+                self.writes.store_item(owner, arguments[0], site)
             else:
-                self.store_contents(owner, site, appends=name in ("append", "extend"))
+                self.writes.store_contents(owner, site, appends=name in ("append", "extend"))
 
     def c_function(self, function: Any, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> Any:
         what = unfollowed_call(function, owner, name)
         if what is not None:
-            return self.warn(site, what)
+            return self.notes.warn(site, what)
         if function in (getattr, hasattr) and len(arguments) > 1 and type(arguments[1]) is str:
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
-            return self.store_attribute(arguments[0], arguments[1], site)
+            return self.writes.store_attribute(arguments[0], arguments[1], site)
         if _changes_first_argument(function, arguments):
-            self.store_contents(arguments[0], site)
+            self.writes.store_contents(arguments[0], site)
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)
         self.handed_methods(arguments, site)

@@ -12,11 +12,14 @@ from typing import Any
 import torch
 
 from ...code_origins import is_of_standard_library
-from ...guards.sources import OF_CAPTURE, SPECIAL_METHODS, ClassAttribute, Item
+from ...guards.sources import SPECIAL_METHODS, ClassAttribute, Item
 from ...guards.values import is_a, is_input, is_plain, special_methods
 from ...program.python_values import MISSING, is_python_class
 from ..instrumentation.policy import Policy, is_installed_module, policy_of
+from .notes import Notes
+from .tensor_reads import TensorReads
 from .unfollowed import IDENTITY
+from .write_notes import WriteNotes
 
 LRU_CACHE = functools._lru_cache_wrapper
 UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
@@ -25,44 +28,34 @@ UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassM
 class ClassReads:
     """The part of Reads that guards what an object gets from its class."""
 
-    add: Callable[..., Any]
-    warn: Callable[..., Any]
+    notes: Notes
+    writes: WriteNotes
+    tensors: TensorReads
     c_call: Callable[..., Any]
-    note_module: Callable[..., Any]
     python_call: Callable[..., Any]
     called_function: Callable[..., Any]
     visible: Callable[..., Any]
-    objects: dict[int, Any]
-    caches_before: list[tuple[Any, int]]
-    seen: set[Any]
 
     def class_attribute(self, owner: Any, mro: Any, name: Any, site: Any) -> Any:
         """Guard the first class of the order that has the name, and those before that may get it."""
         key = ("class attribute", id(owner), len(mro), name)
-        if key in self.seen:
+        if key in self.notes.seen:
             return next((cls.__dict__[name] for cls in mro if name in cls.__dict__), MISSING)
         if site is None or not site.counts:
-            self.seen.add(key)
-            self.objects[id(owner)] = owner
+            self.notes.seen.add(key)
+            self.notes.objects[id(owner)] = owner
         if is_python_class(owner):
-            self.add(ClassAttribute("__mro__"), owner, owner.__mro__, f"the bases of {owner.__name__}", site)
+            self.notes.add(
+                ClassAttribute("__mro__"), owner, owner.__mro__, f"the bases of {owner.__name__}", site
+            )
         for cls in mro:
             value = cls.__dict__.get(name, MISSING)
             if cls is not type and (value is not MISSING or is_python_class(cls)):  # type is immutable
                 label = f"{cls.__name__}.{name}"
-                self.add(ClassAttribute(name), cls, value, label, site)
+                self.notes.add(ClassAttribute(name), cls, value, label, site)
             if value is not MISSING:
                 return value
         return MISSING
-
-    def tensor_method(self, name: str, site: Any) -> None:
-        """Guard what a name of a tensor means; a capture changes some methods while it runs."""
-        if ("tensor method", name) not in self.seen:
-            self.seen.add(("tensor method", name))
-            for cls in torch.Tensor.__mro__[:-1]:
-                self.add(ClassAttribute(name), cls, OF_CAPTURE, f"torch.Tensor.{name}", site)
-                if name in vars(cls):
-                    return
 
     def constructor(self, cls: type, site: Any) -> None:
         """Guard the functions that make an object of a user's class, with their defaults."""
@@ -86,16 +79,16 @@ class ClassReads:
         if instance is None:
             return
         if is_a(instance, torch.nn.Module):
-            self.note_module(instance)
+            self.notes.note_module(instance)
         mro = (instance if is_a(instance, type) else type(instance)).__mro__
         if cls in mro:
             self.class_attribute(cls, mro[mro.index(cls) + 1 :], name, site)
 
     def special_methods(self, cls: Any, site: Any) -> None:
         """Guard what operators and built-in functions call of an object of this class."""
-        if ("special methods", id(cls)) in self.seen or not is_python_class(cls):
+        if ("special methods", id(cls)) in self.notes.seen or not is_python_class(cls):
             return
-        self.seen.add(("special methods", id(cls)))
+        self.notes.seen.add(("special methods", id(cls)))
         for base in filter(is_python_class, cls.__mro__):
             module, methods = sys.modules.get(base.__module__), special_methods(base)
             for method in methods:
@@ -104,9 +97,9 @@ class ClassReads:
                     self.python_call(method, site)
             if module is None or not is_installed_module(module):
                 label = f"the bases of {base.__name__}"
-                self.add(ClassAttribute("__mro__"), base, base.__mro__, label, site)
+                self.notes.add(ClassAttribute("__mro__"), base, base.__mro__, label, site)
                 label = f"the special methods of {base.__name__}"
-                self.add(SPECIAL_METHODS, base, methods, label, site)
+                self.notes.add(SPECIAL_METHODS, base, methods, label, site)
 
     def cached_call(self, function: Any, arguments: tuple[Any, ...], site: Any) -> None:
         """Guard the entry of a cache that answers a call, because the function itself is not called.
@@ -120,11 +113,11 @@ class ClassReads:
         ):
             return
         if any(is_a(argument, torch.Tensor) and is_input(argument) for argument in arguments):
-            self.warn(site, IDENTITY)  # the cache finds its entry by the tensor
+            self.notes.warn(site, IDENTITY)  # the cache finds its entry by the tensor
         entries = _entries(function)
-        self.caches_before.append((function, function.cache_info().misses))
+        self.writes.caches_before.append((function, function.cache_info().misses))
         for key in [key for key in entries if _may_answer(key, arguments)]:
-            self.add(Item(key), entries, entries[key], f"the cache of {function.__name__}", site)
+            self.notes.add(Item(key), entries, entries[key], f"the cache of {function.__name__}", site)
 
 
 @functools.lru_cache(1024)

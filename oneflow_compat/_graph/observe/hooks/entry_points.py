@@ -101,13 +101,13 @@ def _operands(left: Any, right: Any, site: Any) -> None:
     _contents(left, site)
     _contents(right, site)
     if is_a(left, _CHANGED_IN_PLACE) and _active():  # perhaps by +=
-        current.reads.before_write(left, site)
+        current.reads.writes.before_write(left, site)
 
 
 def _counted(operand: Any, site: Any) -> None:
     """The operand of `variable += expression` was computed."""
     if _active():
-        current.reads.count_by(operand, site)
+        current.reads.notes.count_by(operand, site)
 
 
 def _comparison(left: Any, right: Any, site: Any) -> None:
@@ -121,18 +121,18 @@ def _comparison(left: Any, right: Any, site: Any) -> None:
 def _identity(left: Any, right: Any, site: Any) -> None:
     if left is FakeTensor and right is torch.Tensor or right is FakeTensor and left is torch.Tensor:
         if _active():
-            current.reads.warn(site, CLASS)
+            current.reads.notes.warn(site, CLASS)
     if site.is_user and _are_two_tensors(left, right) and _active():
-        current.reads.warn(site, IDENTITY)
+        current.reads.notes.warn(site, IDENTITY)
     if left is None or right is None or not _active():
         return
     need_number_itself(left, site)
     need_number_itself(right, site)
     if not is_a(left, FREE_BASES):
-        if current.reads.twins:
+        if current.reads.notes.twins:
             current.reads.compare_twins(left, right)
-        current.reads.pin(left)
-        current.reads.pin(right)
+        current.reads.notes.pin(left)
+        current.reads.notes.pin(right)
 
 
 def _are_two_tensors(left: Any, right: Any) -> bool:
@@ -173,27 +173,27 @@ def _call_unpacked(function: Any, *arguments: Any) -> None:
 
 def _store_attribute(instance: Any, site: Any) -> None:
     if type(instance) not in FREE_OF_ATTRIBUTES and _active():
-        current.reads.store_attribute(instance, site.name, site)
+        current.reads.writes.store_attribute(instance, site.name, site)
 
 
 def _store_item(container: Any, key: Any, site: Any) -> None:
     if type(container) not in FREE and _active():
-        current.reads.store_item(container, key, site)
+        current.reads.writes.store_item(container, key, site)
 
 
 def _store_contents(container: Any, site: Any) -> None:
     if _active():
-        current.reads.store_contents(container, site)
+        current.reads.writes.store_contents(container, site)
 
 
 def _store_global(site: Any) -> None:
     if _active():
-        current.reads.store_item(sys._getframe(1).f_globals, site.name, site)
+        current.reads.writes.store_item(sys._getframe(1).f_globals, site.name, site)
 
 
 def _store_cell(cell: Any, site: Any) -> None:
     if _active():
-        current.reads.store_cell(cell, site)
+        current.reads.writes.store_cell(cell, site)
 
 
 def _of_tuple(hook: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,10 +10,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 
 from ...guards.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
-from ...guards.sources import LAYOUT, OF_CAPTURE, Attribute, Item
+from ...guards.guard import Site
+from ...guards.sources import LAYOUT, OF_CAPTURE, Attribute, ClassAttribute, Item
 from ...guards.values import is_a, is_fake, is_input
 from ...program.python_values import MISSING, tensor_meta
-from .unfollowed import CLASS, LAZY
+from .notes import Notes
+from .unfollowed import CLASS, IDENTITY, LAZY
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))
 # what a real tensor may have besides its layout and its elements
@@ -28,13 +30,13 @@ _STORAGES = frozenset(["storage", "untyped_storage", "_typed_storage"])
 
 
 class TensorReads:
-    """The part of Reads that guards facts of tensors, or names those that build() cannot see."""
+    """Guards facts of tensors, or names those that build() cannot see."""
 
-    add: Callable[..., Any]
-    warn: Callable[..., Any]
-    tensor_method: Callable[..., Any]
-    written: set[Any]
-    argument_facts: dict[Any, Any]  # (id(node), name) -> (node, name, value, label, site)
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+        # (id(node), name) -> (node, name, value, label, site)
+        self.argument_facts: dict[tuple[int, str], tuple[Any, str, object, str, Site | None]] = {}
+        self.hashed: dict[int, torch.Tensor] = {}  # id -> an argument that is in a set, or a key of a dict
 
     def tensor_attribute(self, tensor: Any, name: str, site: Any) -> None:
         """An attribute that the user put on a real tensor, or whether it is trained."""
@@ -42,7 +44,7 @@ class TensorReads:
             return
         if hasattr(torch.Tensor, name):
             self.tensor_method(name, site)
-        if (Attribute(name), id(tensor)) in self.written:
+        if (Attribute(name), id(tensor)) in self.notes.written:
             return
         if is_fake(tensor):
             return self.argument_attribute(tensor, name, site)
@@ -50,25 +52,48 @@ class TensorReads:
         label = f"{type(tensor).__name__}.{name}"
         if name == "grad":  # a capture keeps gradients aside, and a graph those of parameters
             if not isinstance(tensor, torch.nn.Parameter):
-                self.add(Attribute(name), tensor, OF_CAPTURE, label, site)
+                self.notes.add(Attribute(name), tensor, OF_CAPTURE, label, site)
         elif name in _VALUES_OF_TENSORS:
-            self.add(Attribute(name), tensor, getattr(tensor, name), label, site)
+            self.notes.add(Attribute(name), tensor, getattr(tensor, name), label, site)
         elif name not in _TENSOR_NAMES:
-            self.add(Item(name), tensor.__dict__, tensor.__dict__.get(name, MISSING), label, site)
+            self.notes.add(Item(name), tensor.__dict__, tensor.__dict__.get(name, MISSING), label, site)
 
     def layout(self, tensor: torch.Tensor, site: Any) -> None:
         """Guard the shape, strides, dtype and device of a tensor that was there before the capture."""
         if is_lazy(tensor):
-            self.warn(site, LAZY)
+            self.notes.warn(site, LAZY)
         elif not is_fake(tensor):
-            self.add(LAYOUT, tensor, tensor_meta(tensor), None, site)
+            self.notes.add(LAYOUT, tensor, tensor_meta(tensor), None, site)
 
     def class_as_key(self, container: Any, site: Any) -> None:
         """Name a look-up by the class of a symbolic tensor where the class of tensors has an entry."""
         if type(container) in (dict, list, tuple, set, frozenset) and torch.Tensor in container:
-            self.warn(site, CLASS)
+            self.notes.warn(site, CLASS)
+
+    def tensor_method(self, name: str, site: Any) -> None:
+        """Guard what a name of a tensor means; a capture changes some methods while it runs."""
+        if ("tensor method", name) not in self.notes.seen:
+            self.notes.seen.add(("tensor method", name))
+            for cls in torch.Tensor.__mro__[:-1]:
+                self.notes.add(ClassAttribute(name), cls, OF_CAPTURE, f"torch.Tensor.{name}", site)
+                if name in vars(cls):
+                    return
 
     # -- arguments ---------------------------------------------------------------------
+    def identity_of_tensor(self, tensor: torch.Tensor, site: Any) -> None:
+        """Guard which tensor it is, or name an argument, which may be another one in each call."""
+        if is_input(tensor):
+            self.notes.warn(site, IDENTITY)
+        elif not is_fake(tensor):
+            self.notes.pinned.add(id(tensor))
+            self.notes.objects[id(tensor)] = tensor
+
+    def hash_of_argument(self, tensor: torch.Tensor, site: Any) -> None:
+        """Name the second argument in sets or among keys of dicts: both may be one tensor."""
+        self.hashed[id(tensor)] = tensor
+        if len(self.hashed) > 1:
+            self.notes.warn(site, IDENTITY)
+
     def argument_attribute(self, tensor: Any, name: str, site: Any) -> None:
         """A symbolic tensor has the attributes of every tensor, and not what the user put on an argument."""
         if is_input(tensor) and (is_fact(name) or name in UNLIKE_ARGUMENT or name not in _TENSOR_NAMES):
@@ -90,7 +115,7 @@ class TensorReads:
             self.argument_facts[id(node), name] = node, name, fact_of(argument, name), label, site
             visible = is_visible(argument, tensor, name)
         if not visible and site is not None:
-            self.warn(site, _UNLIKE_ARGUMENT)
+            self.notes.warn(site, _UNLIKE_ARGUMENT)
         return visible
 
     def class_of_argument(self, function: Any, arguments: Any, site: Any) -> None:
@@ -105,7 +130,7 @@ class TensorReads:
             # "Is it traced?" has the same answer in every capture.
             classes = tuple(c for c in _flat(arguments[1]) if c is not FakeTensor)
             if isinstance(tensor._of_node.meta["value"], classes) is not isinstance(tensor, classes):
-                self.warn(site, _UNLIKE_ARGUMENT)
+                self.notes.warn(site, _UNLIKE_ARGUMENT)
 
     def note_arguments(self, tensors: Iterable[Any]) -> list[tuple[None, str]]:
         """Guard what decides results although build() does not ask for it: hooks.

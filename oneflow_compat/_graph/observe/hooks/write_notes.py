@@ -1,0 +1,124 @@
+"""The notes of what build() writes, with what was there before."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...._public_module import own_names
+from ...code_origins import is_of_this_package
+from ...guards.counters import passes_on
+from ...guards.sources import CELL, Attribute, Contains, Element, Item
+from ...guards.values import FREE, attributes_of, contents, is_a, is_input
+from ...program.python_values import MISSING
+from ..instrumentation.policy import fills_for_good
+from .notes import ANY_KEY, Notes
+from .option_writes import OptionWrite, is_group, running_lines
+from .unfollowed import ARGUMENT_ATTRIBUTE, uncompared_array
+from .writes import Write, place
+
+if TYPE_CHECKING:
+    pass
+
+# what assignments change besides the attribute dict of an object or function
+_NOT_IN_DICTS = frozenset(["__class__", "__code__", "__defaults__", "__kwdefaults__"])
+
+
+class WriteNotes:
+    """The writes of one capture, and the containers as they were before."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+        self.snapshots: dict[Any, Any] = {}  # id(container) -> contents before build() changed it
+        self.places: set[Any] = set()  # (id(owner), key) of what build() wrote and no dict has
+        self.noted: list[Write] = []  # with what was there before
+        # functions that keep their results, and how often they had computed one before each call
+        self.caches_before: list[tuple[Any, int]] = []
+        self.elements_read: set[int] = set()  # ids of lists that build() changed, and read without a guard
+        self.rearranged: set[int] = set()  # ids of lists that build() changed in another way than at the end
+        self.option_writes: dict[int, OptionWrite] = {}  # id of a group of an optimizer -> its first write
+        self.is_before_model: Callable[[], bool] = lambda: False  # whether build() has used no parameter yet
+
+    def store_attribute(self, instance: Any, name: str, site: Any) -> None:
+        if is_a(instance, torch.nn.Module):
+            self.notes.note_module(instance)
+        if is_a(instance, torch.Tensor) and not hasattr(torch.Tensor, name) and is_input(instance):
+            return self.notes.warn(site, ARGUMENT_ATTRIBUTE)
+        attributes = own_names(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
+        if name in _NOT_IN_DICTS:
+            attributes = None
+        if attributes is not None:
+            self.store_item(attributes, name, site)
+        self.notes.written.add((Attribute(name), id(instance)))
+        if attributes is None:
+            self.before_write_of_place(instance, name, site)
+        self.assign(instance, name, site)
+        self.notes.objects[id(instance)] = instance
+
+    def store_cell(self, cell: Any, site: Any) -> None:
+        self.before_write_of_place(cell, CELL, site)
+        self.assign(cell, None, site)
+
+    def store_item(self, container: Any, key: Any, site: Any) -> None:
+        self.before_write(container, site)
+        if not is_a(container, dict):
+            self.rearranged.add(id(container))
+        try:
+            self.notes.written.update((source(key), id(container)) for source in (Item, Element, Contains))
+        except TypeError:  # an unhashable key: a slice
+            key = ANY_KEY
+        self.assign(container, key if is_a(container, dict) else ANY_KEY, site)
+
+    def store_contents(self, container: Any, site: Any, appends: bool = False) -> None:
+        """Note a change of a container. `appends`: elements come to its end."""
+        self.before_write(container, site)
+        if not appends:
+            self.rearranged.add(id(container))
+        self.assign(container, ANY_KEY, site)
+
+    def has_filled_caches(self) -> bool:
+        """Whether code of build() ran in a function that will not run it again."""
+        return any(function.cache_info().misses > misses for function, misses in self.caches_before)
+
+    def assign(self, owner: Any, key: Any, site: Any) -> None:
+        """Note an assignment, unless it is a step of a counter."""
+        if not (site.counts or passes_on(site.code)):
+            self.notes.assigned.add((id(owner), key))
+
+    def before_write(self, container: Any, site: Any) -> None:
+        """Remember the contents of a container before build() changes it."""
+        if is_group(container) and id(container) not in self.option_writes:
+            write = OptionWrite(site.code_location, running_lines(), self.is_before_model())
+            self.option_writes[id(container)] = write
+        if id(container) in self.snapshots or type(container) in FREE:
+            return
+        self.notes.objects[id(container)] = container
+        what = uncompared_array(container) if is_a(container, np.ndarray) else None
+        if what is not None:
+            return self.notes.opaque.append((container, site, f"{what} that build() writes"))
+        picture = contents(container)
+        if picture is not MISSING:
+            self.snapshots[id(container)] = picture
+            self.note_write(Write(container, None, picture, site))
+
+    def before_write_of_place(self, owner: Any, key: Any, site: Any) -> None:
+        """Remember the value of a slot, of an attribute of a class, or of a variable of a closure."""
+        if (id(owner), key) not in self.places:
+            self.places.add((id(owner), key))
+            self.notes.objects[id(owner)] = owner
+            self.note_write(place(owner, key, site))
+
+    def note_write(self, write: Write) -> None:
+        """Note a write of code that belongs to the program, and does not fill a cache of a library.
+
+        A list is no cache: add_param_group() appends to the groups of an optimizer.
+        """
+        code = write.site.code
+        fills_cache = fills_for_good(code) and not is_a(write.owner, list)
+        if fills_cache or is_of_this_package(code.co_filename) or id(write.owner) in self.notes.complete:
+            return
+        self.noted.append(write)
