@@ -47,12 +47,12 @@ def separate_test(
     return test
 
 
-def unknown(values: Any) -> bool:
+def unknown(values: object) -> bool:
     """Tell that Python has to look closer."""
     return False
 
 
-def _is_comparable(value: Any) -> bool:
+def _is_comparable(value: object) -> bool:
     """Whether the dispatch keys of a tensor and the words that are compared tell all of its metadata."""
     return type(value) is torch.Tensor and is_compared_with_others(value) and not value.is_complex()
 

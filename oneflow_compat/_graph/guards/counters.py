@@ -49,10 +49,10 @@ class Counter(Source[Any]):
     key: Writable[Any]
     steps: tuple[Step, ...] = ()  # of each call
 
-    def read(self, owner: Any) -> Any:
+    def read(self, owner: object) -> Any:
         return type(self.key.read(owner))
 
-    def count(self, owner: Any) -> None:
+    def count(self, owner: object) -> None:
         """Repeat the steps of a call."""
         value = self.key.read(owner)
         for step in self.steps:
@@ -68,14 +68,14 @@ class Counting:
         self.steps: list[Step] = []
         self.is_complete = type(value) in _NUMBERS
 
-    def add(self, value: Any, step: Step | None) -> None:
+    def add(self, value: object, step: Step | None) -> None:
         """Note a step from a value that build() has just read."""
         self.is_complete = self.is_complete and step is not None and self.is_at(value)
         if self.is_complete and step is not None:
             self.steps.append(step)
             self.value = step.function(self.value, step.operand)
 
-    def is_at(self, value: Any) -> bool:
+    def is_at(self, value: object) -> bool:
         value = size_as_number(value)  # it may be the sum with a size
         return type(value) is type(self.value) and bool(value == self.value)
 

@@ -64,7 +64,7 @@ class Group:
     is_tested_at_once = False  # whether check() is faster than a test of each guard
     shared = 3  # how much of (class of the group, owner, source) its guards have in common
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: object) -> None:
         self.owner = owner
         self.guards: list[Guard] = []
 

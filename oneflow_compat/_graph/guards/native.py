@@ -74,7 +74,7 @@ def probed_features() -> Features | None:
 
     cell = types.CellType(0)
 
-    def store_cell(value: Any) -> None:
+    def store_cell(value: object) -> None:
         cell.cell_contents = value
 
     values = [0]
@@ -97,19 +97,19 @@ def probed_features() -> Features | None:
     return Features(dicts, classes, layouts, *_probed_parts(instance), code_offset())
 
 
-def _probed_parts(instance: Any) -> tuple[bool, bool]:
+def _probed_parts(instance: object) -> tuple[bool, bool]:
     """Whether the loop sees changes of the parts of functions, and of the dict and the class of an object."""
 
-    def function(value: Any = 0, *, named: Any = 0) -> None:
+    def function(value: object = 0, *, named: object = 0) -> None:
         pass
 
-    def store_defaults(value: Any) -> None:
+    def store_defaults(value: object) -> None:
         function.__defaults__ = (value,)
 
-    def store_keywords(value: Any) -> None:
+    def store_keywords(value: object) -> None:
         function.__kwdefaults__ = {"named": value}
 
-    def store_attributes(value: Any) -> None:
+    def store_attributes(value: object) -> None:
         instance.__dict__ = {"value": value}
 
     def parts() -> tuple[Any, ...]:

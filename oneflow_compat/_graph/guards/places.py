@@ -47,7 +47,7 @@ def value_at(owner: Any, name: Any) -> Any:
         return MISSING
 
 
-def _of_object(owner: Any, name: str) -> Any:
+def _of_object(owner: object, name: str) -> Any:
     if is_a(owner, threading.local):
         return getattr(owner, name)
     return type.__getattribute__(owner, name) if is_a(owner, type) else object.__getattribute__(owner, name)

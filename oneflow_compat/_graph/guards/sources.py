@@ -156,13 +156,13 @@ class Contents(Source[Any]):
     is_same = staticmethod(is_same_picture)
     python = "same(contents({owner}), {value})"
 
-    def read(self, owner: Any) -> Any:
+    def read(self, owner: object) -> Any:
         return contents(owner)
 
     def label(self, owner: str) -> str:
         return owner
 
-    def native(self, owner: Any, value: object, features: Features) -> NativeTest | None:
+    def native(self, owner: object, value: object, features: Features) -> NativeTest | None:
         return (Operation.LIST, owner, value) if type(owner) is list else None
 
     def group(self, owner: Any, value: Any) -> type[Group]:
@@ -179,7 +179,7 @@ class Element(Writable[Any]):
     def read(self, owner: Any) -> Any:
         return owner[self.key]
 
-    def native(self, owner: Any, value: object, features: Features) -> NativeTest | None:
+    def native(self, owner: object, value: object, features: Features) -> NativeTest | None:
         return (Operation.ELEMENT, owner, (self.key, value)) if type(owner) is list else None
 
 
@@ -309,7 +309,7 @@ class Answer(Source[Any]):
     def is_same(old: object, new: object) -> bool:
         return new is old or type(new) is type(old) is str and new == old
 
-    def native(self, owner: Any, value: object, features: Features) -> NativeTest | None:
+    def native(self, owner: object, value: object, features: Features) -> NativeTest | None:
         method, arguments = self.key
         is_native = method is None and value is not MISSING
         return (Operation.ANSWER, owner, (arguments, value)) if is_native else None

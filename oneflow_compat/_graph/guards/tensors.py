@@ -117,7 +117,7 @@ class TensorIdentity:
 
 
 def _guard_of_name(
-    container: Container, key: Any, tensor: torch.Tensor, name: str, policy: Policy = Policy.ADOPT
+    container: Container, key: object, tensor: torch.Tensor, name: str, policy: Policy = Policy.ADOPT
 ) -> Guard:
     source = sources.Item if isinstance(container, dict) else sources.Element
     return Guard(source(key), container, tensor, name, policy=policy)

@@ -54,7 +54,7 @@ def is_a(value: object, classes: Any) -> bool:
     return issubclass(type(value), classes)
 
 
-def contents(container: Any) -> Any:
+def contents(container: object) -> Any:
     """Return a shallow picture of a container as a tuple, or MISSING for an object that is none."""
     for cls in type(container).__mro__:
         picture = _PICTURES.get(cls)
@@ -127,7 +127,7 @@ def has_memory(tensor: torch.Tensor) -> bool:
     return is_input(tensor) or not is_fake(tensor)
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Whether two values of this class are compared by equality."""
     if isinstance(value, (*PLAIN_TYPES, frozenset)):
         return isinstance(value, Enum) or not is_python_class(type(value))
@@ -141,7 +141,7 @@ def is_same_plain(a: Any, b: Any) -> bool:
     return same_value(a, b) or type(a) is type(b) and is_immutable_in_c(a) and a == b
 
 
-def is_same_picture(a: Any, b: Any) -> bool:
+def is_same_picture(a: object, b: object) -> bool:
     """Whether two pictures of containers hold the same objects, or the same bytes."""
     if type(a) is not tuple or type(b) is not tuple or len(a) != len(b):
         return a is b
@@ -151,7 +151,7 @@ def is_same_picture(a: Any, b: Any) -> bool:
 _OF_PICTURES = (bytes, str, frozenset)  # what a picture of an array or a set makes anew
 
 
-def _exact(value: Any) -> tuple[Any, ...]:
+def _exact(value: object) -> tuple[Any, ...]:
     return (type(value), repr(value) if isinstance(value, (float, complex)) else value)
 
 
@@ -166,14 +166,14 @@ _BY_IDENTITY = (
 )
 
 
-def can_be_replaced(value: Any) -> bool:
+def can_be_replaced(value: object) -> bool:
     """Whether an object of the same class may replace this one, if its guarded sources are equal."""
     if isinstance(value, _BY_IDENTITY):
         return False
     return contents(value) is not MISSING or all(map(is_python_class, type(value).__mro__[:-1]))
 
 
-def attributes_of(instance: Any) -> Any:
+def attributes_of(instance: object) -> Any:
     """Return the attribute dict of an object, or None. That of a `threading.local` is another one."""
     if is_a(instance, threading.local):
         return None

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _TRAINING = sys.intern("training")
 
 
-def _global_hooks(module: Any) -> dict[str, dict[Any, Any]]:
+def _global_hooks(module: object) -> dict[str, dict[Any, Any]]:
     """Return the tables of the hooks of all modules, or of all optimizers."""
     names = [name for name in vars(module) if name.startswith("_global_")]
     return {name: hooks for name in names if isinstance(hooks := getattr(module, name), dict)}
@@ -358,7 +358,7 @@ class Observer:
         return not any((owner, key) in keys_read for key in keys)
 
     def _settled(
-        self, guards: list[Guard], dicts_of_modules: set[int], replayed: Any, opaque: list[Any]
+        self, guards: list[Guard], dicts_of_modules: set[int], replayed: object, opaque: list[Any]
     ) -> tuple[list[Guard], list[Guard]]:
         """Return the guards that the program keeps, and those of sources that build() filled in.
 
@@ -429,7 +429,7 @@ def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set
     return {id(vars(objects[key])) for key in keys if key in objects}
 
 
-def _is_empty_or_flag(value: Any) -> bool:
+def _is_empty_or_flag(value: object) -> bool:
     return value is MISSING or value is None or type(value) is bool
 
 
@@ -459,7 +459,7 @@ def _is_replayed(guard: Any, replayed: Any) -> bool:
     return guard.source is CONTENTS and any(owner == id(guard.owner) for owner, _ in replayed)
 
 
-def _is_equal(old: Any, new: Any) -> bool:
+def _is_equal(old: object, new: object) -> bool:
     if old is new:
         return True
     if type(old) is tuple and type(new) is tuple:
@@ -477,7 +477,7 @@ def _is_made_of_fakes(owner: Any) -> bool:
     return any(map(_is_symbolic, owner)) if is_a(owner, tuple) else _is_symbolic(owner)
 
 
-def _is_symbolic(value: Any) -> bool:
+def _is_symbolic(value: object) -> bool:
     if type(value) is tuple:
         return any(map(_is_symbolic, value))
     return is_fake(value) or is_a(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -56,7 +56,7 @@ def _containers(optimizer: Optimizer) -> Iterator[Any]:
         yield from _nested(holder)
 
 
-def _nested(value: Any) -> Iterator[Any]:
+def _nested(value: object) -> Iterator[Any]:
     if isinstance(value, (dict, list)):
         yield value
         for element in value.values() if isinstance(value, dict) else value:

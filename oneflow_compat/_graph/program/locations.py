@@ -58,7 +58,7 @@ class NumberSource:
         """Return what lies there. Raise KeyError if there is nothing."""
         return self.container[self.key]
 
-    def write(self, value: Any) -> None:
+    def write(self, value: object) -> None:
         """Put a value there."""
         self.container[self.key] = value
 
@@ -93,7 +93,7 @@ class _InContainer:
         container, keys = self.resolve(live)
         return functools.reduce(operator.getitem, keys, container)
 
-    def write(self, live: LiveState, value: Any) -> None:
+    def write(self, live: LiveState, value: object) -> None:
         """Store a value."""
         container, keys = self.resolve(live)
         functools.reduce(operator.getitem, keys[:-1], container)[keys[-1]] = value
@@ -148,7 +148,7 @@ class OptimizerState(_InContainer):
         # Do not index optimizer.state, which would create a default: a missing state must stay missing.
         return live.state_of(self.optimizer, self.parameter) or {}, self.keys
 
-    def write(self, live: LiveState, value: Any) -> None:
+    def write(self, live: LiveState, value: object) -> None:
         """Store a value, in a new state of the parameter if there is none."""
         state = live.optimizers[self.optimizer].state[live.entries[self.parameter].tensor]
         functools.reduce(operator.getitem, self.keys[:-1], state)[self.keys[-1]] = value

@@ -9,14 +9,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from .locations import Keys
 
 
-def copied(value: Any) -> Any:
+def copied(value: object) -> Any:
     """Copy nested lists and dicts; the leaves are not copied."""
     if isinstance(value, dict):
         return {k: copied(v) for k, v in value.items()}
     return [copied(v) for v in value] if type(value) is list else value
 
 
-def restore(value: Any, copy: Any) -> Any:
+def restore(value: object, copy: object) -> Any:
     """Give nested lists and dicts the elements of their copy, and return the value.
 
     If the value is no list or dict, as the copy is, return the copy.

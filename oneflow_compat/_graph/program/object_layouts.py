@@ -57,12 +57,12 @@ class Layout:
         """Whether objects have an identity that a caller relies on: plain containers and tuples do not."""
         return self.cls not in _CONTAINERS and self.is_mutable
 
-    def attributes(self, instance: Any) -> dict[str, Any]:
+    def attributes(self, instance: object) -> dict[str, Any]:
         """Return the dict of the attributes."""
         attributes: dict[str, Any] = object.__getattribute__(instance, "__dict__")
         return attributes
 
-    def parts(self, instance: Any) -> list[tuple[Part, Any]]:
+    def parts(self, instance: object) -> list[tuple[Part, Any]]:
         """Return the parts of an object and their values, in their order."""
         parts: list[tuple[Part, Any]] = []
         for slot in self.slots:
@@ -85,7 +85,7 @@ class Layout:
             return frozenset((type(element), element) for element in self.container.__iter__(instance))
         return instance.maxlen if self.container is collections.deque else None
 
-    def has_constant_set(self, instance: Any) -> bool:
+    def has_constant_set(self, instance: object) -> bool:
         """Whether all elements of a set are constants; True for any other object."""
         return self.container not in _SETS or all(map(is_constant, self.container.__iter__(instance)))
 
@@ -105,7 +105,7 @@ class Layout:
         items = [value for (access, _), value in zip(parts, values) if access == ITEM]
         return self.container.__new__(self.cls, items)
 
-    def fill(self, instance: Any, parts: Sequence[Part], values: Sequence[Any]) -> None:
+    def fill(self, instance: object, parts: Sequence[Part], values: Sequence[Any]) -> None:
         """Give an object its parts."""
         for (access, key), value in zip(parts, values):
             if access == ATTRIBUTE:

@@ -76,7 +76,7 @@ class Identity:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -91,7 +91,7 @@ class Identity:
         return object.__repr__(self.value)
 
 
-def _are_copies(one: Any, other: Any) -> bool:
+def _are_copies(one: object, other: object) -> bool:
     """Whether two functions have one code, and equal defaults and variables that cannot change."""
     if type(one) is not types.FunctionType or type(other) is not types.FunctionType:
         return False
@@ -131,7 +131,7 @@ def _assigns_variables(code: types.CodeType) -> bool:
     )
 
 
-def is_code(value: Any) -> bool:
+def is_code(value: object) -> bool:
     """Whether this is a function, a class or a module of Python, and no method of a value."""
     if isinstance(value, types.BuiltinFunctionType):
         return value.__self__ is None or isinstance(value.__self__, types.ModuleType)
@@ -153,7 +153,7 @@ class Form(NamedTuple):
         return layout
 
 
-def existing(value: Any) -> TreeSpec:
+def existing(value: object) -> TreeSpec:
     """Return the node of an object that each call uses itself."""
     return TreeSpec(Existing, Identity(value), [])
 
@@ -184,7 +184,7 @@ class Flattening:
         self._indices: dict[int, int] = {}  # id(tensor) -> the index of its leaf
         self._temporary: list[Any] = []  # lists that a flatten function of pytree made: no id is used twice
 
-    def spec_of(self, value: Any) -> TreeSpec:
+    def spec_of(self, value: object) -> TreeSpec:
         """Return the structure of a value, and add its leaves."""
         node = self.node_of(value)
         if node is not None:
@@ -197,7 +197,7 @@ class Flattening:
             return self._leaf(value)
         return self._reference_of(value) or self._spec_of_object(value)
 
-    def _reference_of(self, value: Any) -> TreeSpec | None:
+    def _reference_of(self, value: object) -> TreeSpec | None:
         """Return the node of what refers to an object of the tree, or None."""
         position = self._positions.get(id(value))
         if position is not None:
@@ -208,7 +208,7 @@ class Flattening:
             return TreeSpec(WeakReference, None, [target])
         return None
 
-    def _spec_of_object(self, value: Any) -> TreeSpec:
+    def _spec_of_object(self, value: object) -> TreeSpec:
         cls = type(value)
         layout = layout_of(cls)
         registered = pytree.SUPPORTED_NODES.get(cls)
@@ -225,16 +225,16 @@ class Flattening:
         function = method.__func__
         return not isinstance(method.__self__, torch.Tensor) and is_code(function) and self.opens(function)
 
-    def _target_of(self, value: Any) -> TreeSpec | None:
+    def _target_of(self, value: object) -> TreeSpec | None:
         """Return the node of an object that something else in the tree holds, or None."""
         position = self._positions.get(id(value))
         return self.node_of(value) if position is None else TreeSpec(Same, position, [])
 
-    def _leaf(self, value: Any) -> TreeSpec:
+    def _leaf(self, value: object) -> TreeSpec:
         self.leaves.append(value)
         return LEAF
 
-    def _open(self, value: Any, layout: Layout) -> TreeSpec:
+    def _open(self, value: object, layout: Layout) -> TreeSpec:
         position = len(self.objects)
         self.objects.append(value)
         if layout.is_mutable:  # a tuple inside itself has no end
@@ -244,7 +244,7 @@ class Flattening:
         form = Form(layout.cls, position, tuple(part for part, _ in parts), layout.fixed_contents(value))
         return TreeSpec(Opened, form, children)
 
-    def _spec_of_part(self, value: Any) -> TreeSpec:
+    def _spec_of_part(self, value: object) -> TreeSpec:
         """Functions, classes and modules of Python belong to the code of an object that refers to them."""
         if type(value) is object or is_code(value):
             return existing(value) if self.opens(value) else self._leaf(value)

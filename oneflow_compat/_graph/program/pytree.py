@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from .locations import Keys
 
 
-def tree_flatten(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
+def tree_flatten(tree: object) -> tuple[list[Any], pytree.TreeSpec]:
     """Return (leaves, spec) as torch's; tree_unflatten(leaves, spec) makes objects of the same classes."""
     return _flattened(tree, can_be_opened, lambda value: True)
 
 
 def flatten_containers(
-    tree: Any, is_kept: Callable[[Any], bool] = lambda value: False
+    tree: object, is_kept: Callable[[Any], bool] = lambda value: False
 ) -> tuple[list[Any], pytree.TreeSpec]:
     """Do the same for what an attribute holds: only containers and dataclasses are taken apart.
 
@@ -53,7 +53,7 @@ def flatten_containers(
     return _flattened(tree, opens, opens, is_leaf, lambda value: existing(value) if is_kept(value) else None)
 
 
-def tree_leaves(tree: Any) -> list[Any]:
+def tree_leaves(tree: object) -> list[Any]:
     """Return the leaves only."""
     return tree_flatten(tree)[0]
 
@@ -64,7 +64,7 @@ def tree_unflatten(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Any:
 
 
 def _flattened(
-    tree: Any,
+    tree: object,
     needs_opening: Callable[[Any], bool],
     opens: Callable[[Any], bool],
     is_leaf: Callable[[Any], bool] | None = None,

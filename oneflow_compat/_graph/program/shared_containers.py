@@ -35,13 +35,13 @@ class Place(NamedTuple):
     path: Path
 
 
-def containers_in(value: Any, opens: Callable[[Any], bool]) -> tuple[Container, ...]:
+def containers_in(value: object, opens: Callable[[Any], bool]) -> tuple[Container, ...]:
     """Return the containers in a tree that can be changed. `opens(value)`: whether it is made anew."""
     return tuple(_containers_in(value, opens, (), False, set()))
 
 
 def _containers_in(
-    value: Any, opens: Callable[[Any], bool], path: Path, is_in_tuple: bool, seen: set[int]
+    value: object, opens: Callable[[Any], bool], path: Path, is_in_tuple: bool, seen: set[int]
 ) -> Iterator[Container]:
     layout = layout_of(type(value))
     if layout is None or type(value) in SYMBOLIC_NUMBERS or not opens(value):
@@ -88,7 +88,7 @@ def share(trees: list[Any], shared: Sequence[Sequence[Place]]) -> None:
                 trees[tree] = value
 
 
-def _at(tree: Any, path: Path) -> Any:
+def _at(tree: object, path: Path) -> Any:
     for access, key in path:
         layout: Any = layout_of(type(tree))
         if access == ATTRIBUTE:
@@ -98,7 +98,7 @@ def _at(tree: Any, path: Path) -> Any:
     return tree
 
 
-def _put(owner: Any, part: Part, value: Any) -> None:
+def _put(owner: object, part: Part, value: object) -> None:
     access, key = part
     layout: Any = layout_of(type(owner))
     if access == ATTRIBUTE:

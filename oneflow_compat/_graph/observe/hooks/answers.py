@@ -26,6 +26,7 @@ from ...code_origins import is_of_standard_library
 from ...guards.sources import OF_CAPTURE, TYPE, Answer, Attribute
 from ...guards.values import FREE_BASES, WEAK_CONTAINERS, arithmetic_of, attributes_of, is_a, is_plain
 from ...program.python_values import is_python_class
+from ..instrumentation.instrument import Site
 from ..instrumentation.policy import Policy, policy_of_module
 from .notes import Notes
 from .unfollowed import FILE, unfollowed_function
@@ -78,7 +79,7 @@ def _is_plain_answer(function: Callable[..., Any], arguments: Sequence[Any]) -> 
         return False
 
 
-def abstract_classes(classes: Any) -> Iterator[type]:
+def abstract_classes(classes: object) -> Iterator[type]:
     """Yield the classes of the second argument of isinstance() that others can be registered with."""
     for cls in classes if type(classes) is tuple else (classes,):
         if type(cls) is tuple:
@@ -134,7 +135,7 @@ class AnswerReads:
     python_call: Callable[..., Any]
     argument_contents: Callable[..., Any]
 
-    def foreign_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
+    def foreign_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Site) -> None:
         """A call of a Python function whose frames are not observed."""
         if function.__module__ == "logging" and function.__name__ in _LOGGING_CALLS:
             return
@@ -157,7 +158,7 @@ class AnswerReads:
             if function.__module__ == "inspect":
                 self.names_and_entries(arguments, site)
 
-    def changed_owner(self, function: Any, owner: Any, site: Any) -> bool:
+    def changed_owner(self, function: Any, owner: Any, site: Site) -> bool:
         """Remember what a method may change of its object; return True if it reads nothing besides."""
         if function in _REMOVERS and is_a(owner, RemovableHandle):
             for hooks in filter(None, (ref() for ref in (owner.hooks_dict_ref, *owner.extra_dict_ref))):
@@ -167,7 +168,7 @@ class AnswerReads:
             self.writes.before_write(owner, site)  # such as WeakSet.add
         return False
 
-    def entries_of_classes(self, instances: Sequence[Any], site: Any) -> None:
+    def entries_of_classes(self, instances: Sequence[Any], site: Site) -> None:
         """Guard all that user's classes define, for a function that may read any attribute.
 
         Such a function is inherited from a class whose code is not observed (autograd.Function.apply), or it
@@ -183,13 +184,13 @@ class AnswerReads:
                         if type(function) is types.FunctionType:
                             self.python_call(function, site)
 
-    def names_and_entries(self, instances: Sequence[Any], site: Any) -> None:
+    def names_and_entries(self, instances: Sequence[Any], site: Site) -> None:
         for instance in instances:
             if is_python_class(instance if is_a(instance, type) else type(instance)):
                 self.answer(dir, (instance,), f"dir({type(instance).__name__})", site)
                 self.entries_of_classes((instance,), site)
 
-    def inspected(self, arguments: Sequence[Any], site: Any) -> None:
+    def inspected(self, arguments: Sequence[Any], site: Site) -> None:
         """What inspect and typing read of functions and classes: defaults, and annotations."""
         for argument in arguments:
             if type(argument) is types.FunctionType:
@@ -202,13 +203,13 @@ class AnswerReads:
                 for base in filter(is_python_class, argument.__mro__):
                     self.contents(vars(base).get("__annotations__"), site)
 
-    def getter(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
+    def getter(self, function: Any, arguments: Sequence[Any], site: Site) -> None:
         """Guard the answer of a function that tells a setting."""
         of_tensor = isinstance(getattr(function, "__self__", None), FREE_BASES)
         if site.is_user and not of_tensor and is_getter(function, arguments):
             self.answer(function, tuple(arguments), f"{function.__name__}()", site)
 
-    def function_modes(self, modes: tuple[TorchFunctionMode, ...], site: Any) -> None:
+    def function_modes(self, modes: tuple[TorchFunctionMode, ...], site: Site | None) -> None:
         """Guard which modes change what functions of torch do. One with equal attributes may replace them."""
         if modes:
             label = "the active torch function modes"
@@ -216,23 +217,23 @@ class AnswerReads:
         for mode in modes:
             self.notes.add(TYPE, mode, type(mode), f"the class of {type(mode).__name__}", site)
 
-    def warning(self, arguments: Sequence[Any], site: Any) -> None:
+    def warning(self, arguments: Sequence[Any], site: Site) -> None:
         """Guard whether warnings.warn(message, category) raises."""
         message, category = (*arguments, None, None)[:2]
         category = type(message) if is_a(message, Warning) else category or UserWarning
         if isinstance(category, type) and issubclass(category, Warning):
             self.answer(is_warning_an_error, (category,), "the filters of warnings", site)
 
-    def answer(self, function: Any, arguments: tuple[Any, ...], label: str, site: Any) -> None:
+    def answer(self, function: Any, arguments: tuple[Any, ...], label: str, site: Site | None) -> None:
         owner = getattr(function, "__self__", None)  # a bound method is another object each time
         owner, method = (function, None) if owner is None else (owner, function.__name__)
         self.notes.add(Answer((method, arguments)), owner, OF_CAPTURE, label, site)
 
-    def text_of_arrays(self, arguments: Sequence[Any], site: Any) -> None:
+    def text_of_arrays(self, arguments: Sequence[Any], site: Site) -> None:
         if any(is_a(argument, np.ndarray) for argument in arguments):
             self.answer(np.get_printoptions, (), "np.get_printoptions()", site)
 
-    def inspection(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
+    def inspection(self, function: object, arguments: Sequence[Any], site: Site) -> None:
         """A call of type(), dir(), isinstance() or issubclass()."""
         subject = arguments[0]
         if function in (isinstance, issubclass):
@@ -242,7 +243,7 @@ class AnswerReads:
         elif function is dir and attributes_of(subject) is not None:
             self.answer(dir, (subject,), f"dir({type(subject).__name__})", site)
 
-    def class_check(self, function: Any, arguments: Sequence[Any]) -> None:
+    def class_check(self, function: object, arguments: Sequence[Any]) -> None:
         """Guard which abstract classes a class is registered with."""
         subject, classes = arguments if len(arguments) == 2 else (None, ())
         cls: Any = type(subject) if function is isinstance else subject

@@ -80,7 +80,7 @@ _COUNT_ELEMENTS = vars(collections)["_count_elements"]
 _ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
 
 
-def _changes_first_argument(function: Any, arguments: Sequence[object]) -> bool:
+def _changes_first_argument(function: object, arguments: Sequence[object]) -> bool:
     """Whether a C function changes a container: one of heapq and bisect, that of Counter, or of operator."""
     if not arguments or is_a(arguments[0], torch.Tensor):
         return False
@@ -99,9 +99,9 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     elements_only: Callable[..., Any]
     all_attributes: Callable[..., Any]
     make_visible: Callable[..., Any]
-    printing_site: Any
+    printing_site: Site | None
 
-    def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
+    def call(self, function: Any, arguments: Sequence[Any], site: Site) -> Any:
         if id(function) in _QUIET_IDS or function is builtins.isinstance:  # a capture replaces it
             return self.quiet_call(function, arguments, site)
         need_numbers_of_numpy(function, arguments)
@@ -123,7 +123,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         else:
             self.object_call(function, arguments, site)
 
-    def quiet_call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
+    def quiet_call(self, function: Any, arguments: Sequence[Any], site: Site) -> Any:
         if function is id and site.is_user and is_a(arguments[0], torch.Tensor):
             self.tensors.identity_of_tensor(arguments[0], site)
         if function in (builtins.isinstance, type) and arguments and is_a(arguments[0], torch.Tensor):
@@ -137,12 +137,12 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.inspection(function, arguments, site)
         return fix_size_whose_type_decides(function, arguments, site)
 
-    def output(self, site: Any) -> None:
+    def output(self, site: Site) -> None:
         """Note a text that build() shows. A program does not show it again."""
         if self.notes.ends_capture:
             self.notes.warn(site, OUTPUT)
 
-    def function_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
+    def function_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Site) -> None:
         """Note a call of a function that is written in Python."""
         if stands_for_method(function.__code__):
             return
@@ -157,7 +157,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.handed_methods(arguments, site)
             self.foreign_call(function, owner, arguments, site)
 
-    def class_call(self, cls: Any, arguments: Sequence[Any], site: Any) -> None:
+    def class_call(self, cls: Any, arguments: Sequence[Any], site: Site) -> None:
         what = unfollowed_call(cls, None, "")
         if what:
             self.notes.warn(site, what)
@@ -172,7 +172,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if cls is not functools.partial and not _is_observed(inspect.getattr_static(cls, "__init__")):
             self.handed_methods(arguments, site)  # calls of a partial are observed
 
-    def object_call(self, instance: Any, arguments: Sequence[Any], site: Any) -> Any:
+    def object_call(self, instance: Any, arguments: Sequence[Any], site: Site) -> Any:
         if is_a(instance, torch.nn.Module):
             self.visible(type(instance).__call__)
             return self.attribute(instance, "__call__", site)
@@ -195,7 +195,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return self.attribute(instance, "__call__", site)
         self.argument_contents(arguments, site)
 
-    def weak_reference(self, reference: weakref.ref[Any], site: Any) -> None:
+    def weak_reference(self, reference: weakref.ref[Any], site: Site) -> None:
         """Guard whether the object is there. A program that reads a tensor keeps the tensor alive."""
         self.notes.add(ALIVE, reference, reference() is not None, None, site)
         self.notes.note_weak([reference])
@@ -214,17 +214,17 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
                 if method.__name__ in _MUTATORS and not is_a(method.__self__, types.ModuleType):
                     self.writes.store_contents(method.__self__, site)
 
-    def argument_contents(self, arguments: Sequence[Any], site: Any) -> None:
+    def argument_contents(self, arguments: Sequence[Any], site: Site) -> None:
         for argument in arguments:
             if type(argument) not in FREE:
                 self.contents(argument, site, 1)
 
-    def argument_elements(self, arguments: Sequence[Any], site: Any) -> None:
+    def argument_elements(self, arguments: Sequence[Any], site: Site) -> None:
         for argument in arguments:
             if type(argument) not in FREE:
                 self.elements_only(argument, site)
 
-    def python_call(self, function: Any, site: Any) -> bool:
+    def python_call(self, function: Any, site: Site) -> bool:
         """Guard the code and the defaults of a function; return False if its frames are not observed."""
         policy = policy_of(function.__code__, function.__globals__)
         if policy in (Policy.USER, Policy.INSTALLED):
@@ -233,13 +233,13 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.function(function, site)
         return policy in (Policy.USER, Policy.INSTALLED)
 
-    def called_function(self, function: types.FunctionType, site: Any) -> bool:
+    def called_function(self, function: types.FunctionType, site: Site) -> bool:
         """Guard a function of any package that is called; return False if its frames are not observed."""
         if not is_of_this_package(function.__code__.co_filename):
             self.function(function, site)
         return self.python_call(function, site)
 
-    def function(self, function: types.FunctionType, site: Any) -> None:
+    def function(self, function: types.FunctionType, site: Site) -> None:
         """Guard the code and the defaults of a function."""
         if ("function", id(function)) in self.notes.seen:
             return
@@ -251,12 +251,12 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         for defaults in filter(None, parts[1:]):
             self.contents(defaults, site)
 
-    def visible(self, function: Any) -> None:
+    def visible(self, function: object) -> None:
         code = getattr(function, "__code__", None)
         if code is not None and not getattr(function, "_torchdynamo_disable", False):
             self.make_visible(code)
 
-    def c_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> Any:
+    def c_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Site) -> Any:
         name = getattr(function, "__name__", "")
         owner = getattr(function, "__self__", None) if owner is None else owner
         if type(function) in UNBOUND:
@@ -286,7 +286,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if self.notes.ends_capture and samples_globally(owner, name):
             self.notes.warn(site, GENERATOR)
 
-    def question(self, function: Any, owner: Any, name: str, site: Any) -> None:
+    def question(self, function: Any, owner: Any, name: str, site: Site) -> None:
         """Guard the answer of a method of a real tensor, or of a function that remembers its results."""
         if site.is_user and reads_generator(owner, name):
             self.notes.warn(site, GENERATOR)
@@ -299,7 +299,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             method = function if hasattr(function, "__self__") else types.MethodType(function, owner)
             self.answer(method, (), f"{name}()", site)
 
-    def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> bool:
+    def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Site) -> bool:
         """Note a method of C that reads or writes one source; return False for another method."""
         if is_a(owner, contextvars.ContextVar) and name == "get":
             self.notes.add(CONTEXT, owner, owner.get(MISSING), owner.name, site)
@@ -311,7 +311,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return False
         return True
 
-    def method_of(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> None:
+    def method_of(self, owner: object, name: str, arguments: Sequence[Any], site: Site) -> None:
         """A method, written in C, of a container or of another object."""
         if is_a(owner, dict) and name in _ITEM_READERS and arguments:
             self.item(owner, arguments[0], site)
@@ -325,7 +325,9 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             else:
                 self.writes.store_contents(owner, site, appends=name in ("append", "extend"))
 
-    def c_function(self, function: Any, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> Any:
+    def c_function(
+        self, function: object, owner: object, name: str, arguments: Sequence[Any], site: Site
+    ) -> Any:
         what = unfollowed_call(function, owner, name)
         if what is not None:
             return self.notes.warn(site, what)
@@ -353,7 +355,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         self.getter(function, arguments, site)
         self.argument_contents(arguments, site)
 
-    def attrgetter(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
+    def attrgetter(self, function: object, arguments: Sequence[Any], site: Site) -> None:
         for path in function.__reduce__()[1]:
             value = arguments[0] if arguments else None
             for name in path.split("."):
@@ -366,7 +368,7 @@ def _called_name(caller: operator.methodcaller) -> str:
     return str(function.args[0] if is_a(function, functools.partial) else arguments[0])
 
 
-def _is_observed(function: Any) -> bool:
+def _is_observed(function: object) -> bool:
     return (
         type(function) is types.FunctionType
         and policy_of(function.__code__, function.__globals__) is Policy.USER

@@ -15,6 +15,7 @@ from ...code_origins import is_of_standard_library
 from ...guards.sources import SPECIAL_METHODS, ClassAttribute, Item
 from ...guards.values import is_a, is_input, is_plain, special_methods
 from ...program.python_values import MISSING, is_python_class
+from ..instrumentation.instrument import Site
 from ..instrumentation.policy import Policy, is_installed_module, policy_of
 from .notes import Notes
 from .tensor_reads import TensorReads
@@ -36,7 +37,7 @@ class ClassReads:
     called_function: Callable[..., Any]
     visible: Callable[..., Any]
 
-    def class_attribute(self, owner: Any, mro: Any, name: Any, site: Any) -> Any:
+    def class_attribute(self, owner: Any, mro: Any, name: str, site: Site | None) -> Any:
         """Guard the first class of the order that has the name, and those before that may get it."""
         key = ("class attribute", id(owner), len(mro), name)
         if key in self.notes.seen:
@@ -57,7 +58,7 @@ class ClassReads:
                 return value
         return MISSING
 
-    def constructor(self, cls: type, site: Any) -> None:
+    def constructor(self, cls: type, site: Site) -> None:
         """Guard the functions that make an object of a user's class, with their defaults."""
         for name in ("__new__", "__init__"):
             function = self.class_attribute(cls, cls.__mro__, name, site)
@@ -68,14 +69,14 @@ class ClassReads:
         if metaclass is not type:
             self.class_attribute(metaclass, metaclass.__mro__, "__call__", site)
 
-    def missing_attribute(self, instance: Any, name: str, site: Any) -> None:
+    def missing_attribute(self, instance: object, name: str, site: Site) -> None:
         """Guard the `__getattr__` of a class, and what it reads if it is written in C (dict.__getitem__)."""
         cls = type(instance)
         fallback = self.class_attribute(cls, cls.__mro__, "__getattr__", site)
         if is_a(fallback, UNBOUND):
             self.c_call(fallback, None, (instance, name), site)
 
-    def super_attribute(self, cls: Any, instance: Any, name: Any, site: Any) -> None:
+    def super_attribute(self, cls: Any, instance: Any, name: Any, site: Site) -> None:
         if instance is None:
             return
         if is_a(instance, torch.nn.Module):
@@ -84,7 +85,7 @@ class ClassReads:
         if cls in mro:
             self.class_attribute(cls, mro[mro.index(cls) + 1 :], name, site)
 
-    def special_methods(self, cls: Any, site: Any) -> None:
+    def special_methods(self, cls: Any, site: Site) -> None:
         """Guard what operators and built-in functions call of an object of this class."""
         if ("special methods", id(cls)) in self.notes.seen or not is_python_class(cls):
             return
@@ -101,7 +102,7 @@ class ClassReads:
                 label = f"the special methods of {base.__name__}"
                 self.notes.add(SPECIAL_METHODS, base, methods, label, site)
 
-    def cached_call(self, function: Any, arguments: tuple[Any, ...], site: Any) -> None:
+    def cached_call(self, function: Any, arguments: tuple[Any, ...], site: Site) -> None:
         """Guard the entry of a cache that answers a call, because the function itself is not called.
 
         The names of keywords are not known here, so each entry that may belong to the call is guarded.
@@ -138,7 +139,7 @@ def _entries(function: functools._lru_cache_wrapper[Any]) -> dict[Any, Any]:
     return next(value for value in dicts if value is not vars(function))
 
 
-def _may_answer(key: Any, arguments: tuple[Any, ...]) -> bool:
+def _may_answer(key: object, arguments: tuple[Any, ...]) -> bool:
     """Whether an entry may belong to a call. Its key is the argument, or a tuple with all arguments."""
     if type(key) is not tuple:  # an int or a str
         return all(type(value) is type(key) and value == key or not is_plain(value) for value in arguments)

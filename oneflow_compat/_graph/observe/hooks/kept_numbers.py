@@ -36,13 +36,13 @@ def holds_number(values: Iterable[Any]) -> bool:
     return False
 
 
-def _is_closed(value: Any) -> bool:
+def _is_closed(value: object) -> bool:
     if is_a(value, torch.nn.Module):
         return False
     return is_a(value, _CLOSED) or type(value).__module__.startswith(_LIBRARIES)
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[Any]:
     if isinstance(value, types.FunctionType):  # not its globals
         return [value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__]
     return gc.get_referents(value)

@@ -54,7 +54,9 @@ class Notes:
         self.assigned: set[Any] = set()
         self.weak: dict[int, weakref.ref[Any]] = {}  # id(object) -> the weak reference that build() follows
 
-    def add(self, source: Source[Any], owner: Any, value: Any, label: str | None, site: Any) -> None:
+    def add(
+        self, source: Source[Any], owner: object, value: object, label: str | None, site: Site | None
+    ) -> None:
         """Guard a source, unless build() wrote it or read it before."""
         name = source, id(owner)
         try:
@@ -73,7 +75,7 @@ class Notes:
         self.values_outside.add(id(value))
         self.count(name, value, site)
 
-    def count(self, name: Any, value: Any, site: Any) -> None:
+    def count(self, name: tuple[Source[Any], int], value: object, site: Site | None) -> None:
         """Note a step of a number, if the site reads it in order to count."""
         if site is None or not site.counts:
             return
@@ -85,10 +87,10 @@ class Notes:
         elif type(value) in (int, float):
             self.begun_steps[site] = counting, value
 
-    def count_by(self, operand: Any, site: Any) -> None:
+    def count_by(self, operand: Any, site: Site) -> None:
         """Note the operand of the step that a site began. A size is fixed for the program."""
         counting, value = self.begun_steps.pop(site, (None, None))
-        if counting is not None:
+        if counting is not None and site.step is not None:
             operand = size_as_number(operand)
             is_number = type(operand) in (int, float)
             counting.add(value, Step(site.step.function, operand) if is_number else None)
@@ -112,7 +114,7 @@ class Notes:
             ):
                 yield guard, counting
 
-    def warn(self, site: Any, what: Any) -> None:
+    def warn(self, site: Site, what: str) -> None:
         """Note a value that has no guard."""
         if what == FILE and not site.is_user and calling_site(through_torch=False) is None:
             return  # torch reads a file of code, for example
@@ -121,7 +123,7 @@ class Notes:
             raise not_followed(site, what)
         self.unfollowed.setdefault((site.expression, what), site)
 
-    def note_module(self, module: Any) -> None:
+    def note_module(self, module: Module) -> None:
         """A module is met for the first time: one that build() makes now, or one that was there."""
         if id(module) in self.modules or id(module) in self.made:
             return
@@ -139,7 +141,7 @@ class Notes:
             if target is not None:
                 self.weak[id(target)] = reference
 
-    def pin(self, value: Any) -> None:
+    def pin(self, value: object) -> None:
         """Another object may not replace this one: it was compared by identity."""
         if type(value) in COPIES_ARE_EQUAL or is_python_class(type(value)) and not is_a(value, FREE_BASES):
             self.pinned.add(id(value))

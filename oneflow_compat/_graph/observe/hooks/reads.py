@@ -48,6 +48,7 @@ from ...guards.values import (
 )
 from ...program.live_numbers import live_number
 from ...program.python_values import MISSING, NumberOfCapture, is_python_class
+from ..instrumentation.instrument import Site
 from ..instrumentation.policy import (
     is_installed_module,
     is_of_the_capture,
@@ -89,7 +90,7 @@ class Reads(CallReads):
         self.tensors = TensorReads(self.notes)
         self.read_whole: set[int] = set()  # ids of weak containers whose length or elements build() asks for
         self.stepped: dict[int, Any] = {}  # id -> a schedule of build(), which makes its step after the run
-        self.printing_site: Any = None  # of the latest call of print()
+        self.printing_site: Site | None = None  # of the latest call of print()
         # (id(object), attribute) whose read through a proxy counts: the proxy's own read follows
         self.counted_by_proxy: tuple[int, str] | None = None
         # set by the frames that are observed
@@ -101,7 +102,7 @@ class Reads(CallReads):
         parts = (self, self.notes, self.writes, self.tensors)
         return {id(value) for part in parts for value in vars(part).values()}
 
-    def global_name(self, scope: dict[str, Any], name: str, site: Any) -> None:
+    def global_name(self, scope: dict[str, Any], name: str, site: Site) -> None:
         if not site.counts:
             self.notes.seen.add(("global", id(scope), name))
         self.notes.add(Item(name), scope, scope.get(name, MISSING), name, site)
@@ -111,7 +112,7 @@ class Reads(CallReads):
                 Item(name), module if type(module) is dict else vars(module), OF_CAPTURE, name, site
             )
 
-    def cell(self, cell: Any, site: Any) -> None:
+    def cell(self, cell: Any, site: Site) -> None:
         try:
             value = cell.cell_contents
         except ValueError:  # a variable that was deleted, or is not assigned yet
@@ -119,12 +120,12 @@ class Reads(CallReads):
         self.notes.add(CELL, cell, value, site.name, site)
 
     # -- attributes ----------------------------------------------------------------------
-    def end_reads_of(self, schedule: Any) -> None:
+    def end_reads_of(self, schedule: object) -> None:
         """Refuse later reads of a schedule, whose numbers are those of before its step until the run ends."""
         self.stepped[id(schedule)] = schedule
         self.notes.seen -= {key for key in self.notes.seen if key[0] == id(schedule)}
 
-    def attribute(self, instance: Any, name: str, site: Any) -> Any:
+    def attribute(self, instance: Any, name: str, site: Site) -> Any:
         cls = type(instance)
         key = (id(instance), name)
         if key in self.notes.seen:
@@ -159,7 +160,7 @@ class Reads(CallReads):
             self.notes.add(TYPE, instance, cls, f"the class of {cls.__name__}", site)
         self.instance_attribute(instance, name, in_class, label, site)
 
-    def attribute_of_class(self, cls: type, name: str, label: str, site: Any) -> None:
+    def attribute_of_class(self, cls: type, name: str, label: str, site: Site) -> None:
         if cls is FakeTensor and site.is_user:
             self.notes.warn(site, CLASS)
         if self.class_attribute(cls, cls.__mro__, name, site) is MISSING:
@@ -168,7 +169,7 @@ class Reads(CallReads):
                 self.slot(cls, name, in_metaclass, label, site)  # its __name__
 
     def instance_attribute(
-        self, instance: Any, name: str, in_class: Any, label: str | None, site: Any
+        self, instance: Any, name: str, in_class: Any, label: str | None, site: Site
     ) -> Any:
         """Guard the object's own entry, which a data descriptor of its class would hide."""
         cls = type(instance)
@@ -192,12 +193,12 @@ class Reads(CallReads):
 
     def entry_of_attributes(
         self,
-        instance: Any,
+        instance: object,
         attributes: dict[str, Any],
         name: str,
-        in_class: Any,
+        in_class: object,
         label: str | None,
-        site: Any,
+        site: Site,
     ) -> None:
         self.notes.attribute_dicts[id(attributes)] = id(instance)
         cls = type(instance)
@@ -210,7 +211,9 @@ class Reads(CallReads):
             if is_a(instance, np.ndarray):  # a field of a record array
                 self.contents(instance, site)
 
-    def property(self, instance: Any, name: str, in_class: property, label: str | None, site: Any) -> None:
+    def property(
+        self, instance: object, name: str, in_class: property, label: str | None, site: Site
+    ) -> None:
         """A property: what its function reads is observed, or else its value is guarded."""
         getter: Any = in_class.fget
         if name == "_last_lr" and is_of_the_capture(in_class):
@@ -220,7 +223,7 @@ class Reads(CallReads):
                 if is_plain(getter(instance)):
                     self.notes.add(Attribute(name), instance, OF_CAPTURE, label, site)
 
-    def rates(self, scheduler: Any, getter: Any, label: str | None, site: Any) -> None:
+    def rates(self, scheduler: Any, getter: Any, label: str | None, site: Site) -> None:
         """The rates of a schedule: inputs of the program (capture/values/option_reads.py), or constants."""
         rates, attributes = getter(scheduler), attributes_of(scheduler)
         if rates is attributes["_last_lr"]:
@@ -228,7 +231,7 @@ class Reads(CallReads):
         else:
             self.notes.add(Answer((None, (scheduler,))), has_rates_of_optimizer, True, label, site)
 
-    def slot(self, instance: Any, name: str, descriptor: Any, label: str | None, site: Any) -> Any:
+    def slot(self, instance: Any, name: str, descriptor: Any, label: str | None, site: Site) -> Any:
         if is_a(instance, np.ndarray):
             return self.contents(instance, site)
         if is_a(instance, ctypes._Pointer):
@@ -242,7 +245,7 @@ class Reads(CallReads):
         else:  # made at each read from the object
             self.contents(instance, site)
 
-    def module_attribute(self, module: Any, name: str, site: Any) -> None:
+    def module_attribute(self, module: Any, name: str, site: Site) -> None:
         """Guard a name of a module. A capture changes some functions of torch while it runs."""
         names = own_names(module)
         value = OF_CAPTURE if is_installed_module(module) else names.get(name, MISSING)
@@ -253,7 +256,7 @@ class Reads(CallReads):
             label = f"{module.__name__}.__getattr__"
             self.notes.add(Item("__getattr__"), names, names.get("__getattr__", MISSING), label, site)
 
-    def imported_module(self, scope: dict[str, Any], name: str, level: int, site: Any) -> None:
+    def imported_module(self, scope: dict[str, Any], name: str, level: int, site: Site) -> None:
         """Guard which module an import statement gets, if it was imported before."""
         if level:
             name = importlib.util.resolve_name("." * level + name, scope.get("__package__") or "")
@@ -262,7 +265,7 @@ class Reads(CallReads):
             name = name.rpartition(".")[0]
 
     # -- containers ----------------------------------------------------------------------
-    def item(self, container: Any, key: Any, site: Any) -> None:
+    def item(self, container: Any, key: Any, site: Site) -> None:
         cls = type(container)
         if key is FakeTensor:
             self.tensors.class_as_key(container, site)
@@ -287,7 +290,7 @@ class Reads(CallReads):
         elif cls is not tuple:
             self.contents(container, site)
 
-    def item_of_dict(self, container: Any, key: Any, site: Any) -> None:
+    def item_of_dict(self, container: Any, key: Any, site: Site) -> None:
         try:
             value = dict.get(container, key, MISSING)
         except TypeError:  # an unhashable key: the read itself raises
@@ -297,7 +300,7 @@ class Reads(CallReads):
             self.writes.store_item(container, key, site)
             self.notes.add(Attribute("default_factory"), container, container.default_factory, None, site)
 
-    def contains(self, container: Any, key: Any, site: Any) -> None:
+    def contains(self, container: Any, key: Any, site: Site) -> None:
         if key is FakeTensor:
             self.tensors.class_as_key(container, site)
         if is_a(container, dict) and type(container).__contains__ is dict.__contains__:
@@ -311,7 +314,7 @@ class Reads(CallReads):
             if type(key) not in COPIES_ARE_EQUAL or key != key:  # each nan is another one to a container
                 self.notes.pin(key)
 
-    def contents(self, value: Any, site: Any, depth: int = 0) -> Any:
+    def contents(self, value: Any, site: Site, depth: int = 0) -> Any:
         """Guard all that a C function or an instruction may read of a value."""
         cls = type(value)
         if cls in VIEWS and not site.is_user:
@@ -343,7 +346,7 @@ class Reads(CallReads):
         elif not is_plain(value):
             self.other_contents(value, site, depth)
 
-    def elements_only(self, value: Any, site: Any) -> None:
+    def elements_only(self, value: object, site: Site) -> None:
         """Guard the elements of a container, and nothing of what these hold."""
         if is_a(value, WEAK_CONTAINERS):
             self.read_whole.add(id(value))
@@ -352,7 +355,7 @@ class Reads(CallReads):
             self.contents(value, site, _DEPTH)
             self.notes.seen.discard(key)
 
-    def elements(self, value: Any, picture: Any, site: Any, depth: int) -> None:
+    def elements(self, value: Any, picture: Any, site: Site, depth: int) -> None:
         """Guard the elements of a container or array, and what nested containers hold."""
         if type(value) is not tuple and not self.beside_live_numbers(value, picture, site):
             self.notes.add(CONTENTS, value, picture, None, site)
@@ -361,7 +364,7 @@ class Reads(CallReads):
                 if type(element) not in FREE:
                     self.contents(element, site, depth or 1)
 
-    def beside_live_numbers(self, container: Any, picture: Any, site: Any) -> bool:
+    def beside_live_numbers(self, container: Any, picture: Any, site: Site) -> bool:
         """Guard the keys of a dict, and the entries besides numbers that are inputs of the program.
 
         C code that reads such a number asks it for its value, and then it is a constant.
@@ -375,7 +378,7 @@ class Reads(CallReads):
                 self.notes.add(Item(key), container, value, None, site)
         return True
 
-    def other_contents(self, value: Any, site: Any, depth: int) -> None:
+    def other_contents(self, value: Any, site: Site, depth: int) -> None:
         cls: Any = type(value)
         what = unfollowed_object(value)
         if cls is types.GeneratorType:
@@ -391,7 +394,7 @@ class Reads(CallReads):
         elif has_unobserved_methods(cls):
             self.all_attributes(value, site, 1)
 
-    def all_attributes(self, value: Any, site: Any, depth: int) -> None:
+    def all_attributes(self, value: object, site: Site, depth: int) -> None:
         """Guard the attributes and the slots of an object that a C function receives."""
         attributes = attributes_of(value)
         if attributes is not None:
@@ -403,7 +406,7 @@ class Reads(CallReads):
                     self.slot(value, name, member, f"{cls.__name__}.{name}", site)
                     self.contents(getattr(value, name, None), site, depth)
 
-    def compare_twins(self, left: Any, right: Any) -> None:
+    def compare_twins(self, left: object, right: object) -> None:
         """Raise if an argument is compared by identity with itself: build() has another object for it."""
         for twin, value in ((left, right), (right, left)):
             if self.notes.twins.get(id(twin), MISSING) is value:

@@ -11,10 +11,11 @@ from ...code_origins import is_of_torch
 from ...errors import CaptureError
 from ...program.live_numbers import live_number
 from ...program.symbolic import SYMBOLIC_NUMBERS
+from ..instrumentation.instrument import Site
 from .unfollowed import calling_site
 
 
-def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequence[Any], site: Any) -> None:
+def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequence[Any], site: Site) -> None:
     """Ask a size for its number if the answer of `function`, isinstance or type, is another one for an int.
 
     Each size then has its own program, in which it is an int. A number that only a run knows has no such
@@ -43,7 +44,7 @@ def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequenc
         )
 
 
-def need_number_itself(number: Any, site: Any) -> None:
+def need_number_itself(number: object, site: Site) -> None:
     """Ask a number of the program for its value, because code reads an attribute of it or its identity.
 
     A symbol has others. torch's own code reads its node.
@@ -53,7 +54,7 @@ def need_number_itself(number: Any, site: Any) -> None:
         live.numbers.need(live)
 
 
-def need_numbers_of_numpy(function: Any, arguments: Sequence[Any]) -> None:
+def need_numbers_of_numpy(function: object, arguments: Sequence[Any]) -> None:
     """Ask the numbers of the program for their values that NumPy gets: it would make an array of objects."""
     module = getattr(function, "__module__", None)
     if type(function) is np.ufunc or type(module) is str and module.partition(".")[0] == "numpy":

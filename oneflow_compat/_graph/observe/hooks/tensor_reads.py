@@ -10,10 +10,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 
 from ...guards.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
-from ...guards.guard import Site
 from ...guards.sources import LAYOUT, OF_CAPTURE, Attribute, ClassAttribute, Item
 from ...guards.values import is_a, is_fake, is_input
 from ...program.python_values import MISSING, tensor_meta
+from ..instrumentation.instrument import Site
 from .notes import Notes
 from .unfollowed import CLASS, IDENTITY, LAZY
 
@@ -38,7 +38,7 @@ class TensorReads:
         self.argument_facts: dict[tuple[int, str], tuple[Any, str, object, str, Site | None]] = {}
         self.hashed: dict[int, torch.Tensor] = {}  # id -> an argument that is in a set, or a key of a dict
 
-    def tensor_attribute(self, tensor: Any, name: str, site: Any) -> None:
+    def tensor_attribute(self, tensor: Any, name: str, site: Site) -> None:
         """An attribute that the user put on a real tensor, or whether it is trained."""
         if not is_a(tensor, torch.Tensor):
             return
@@ -58,19 +58,19 @@ class TensorReads:
         elif name not in _TENSOR_NAMES:
             self.notes.add(Item(name), tensor.__dict__, tensor.__dict__.get(name, MISSING), label, site)
 
-    def layout(self, tensor: torch.Tensor, site: Any) -> None:
+    def layout(self, tensor: torch.Tensor, site: Site) -> None:
         """Guard the shape, strides, dtype and device of a tensor that was there before the capture."""
         if is_lazy(tensor):
             self.notes.warn(site, LAZY)
         elif not is_fake(tensor):
             self.notes.add(LAYOUT, tensor, tensor_meta(tensor), None, site)
 
-    def class_as_key(self, container: Any, site: Any) -> None:
+    def class_as_key(self, container: Any, site: Site) -> None:
         """Name a look-up by the class of a symbolic tensor where the class of tensors has an entry."""
         if type(container) in (dict, list, tuple, set, frozenset) and torch.Tensor in container:
             self.notes.warn(site, CLASS)
 
-    def tensor_method(self, name: str, site: Any) -> None:
+    def tensor_method(self, name: str, site: Site) -> None:
         """Guard what a name of a tensor means; a capture changes some methods while it runs."""
         if ("tensor method", name) not in self.notes.seen:
             self.notes.seen.add(("tensor method", name))
@@ -80,7 +80,7 @@ class TensorReads:
                     return
 
     # -- arguments ---------------------------------------------------------------------
-    def identity_of_tensor(self, tensor: torch.Tensor, site: Any) -> None:
+    def identity_of_tensor(self, tensor: torch.Tensor, site: Site) -> None:
         """Guard which tensor it is, or name an argument, which may be another one in each call."""
         if is_input(tensor):
             self.notes.warn(site, IDENTITY)
@@ -88,23 +88,23 @@ class TensorReads:
             self.notes.pinned.add(id(tensor))
             self.notes.objects[id(tensor)] = tensor
 
-    def hash_of_argument(self, tensor: torch.Tensor, site: Any) -> None:
+    def hash_of_argument(self, tensor: torch.Tensor, site: Site) -> None:
         """Name the second argument in sets or among keys of dicts: both may be one tensor."""
         self.hashed[id(tensor)] = tensor
         if len(self.hashed) > 1:
             self.notes.warn(site, IDENTITY)
 
-    def argument_attribute(self, tensor: Any, name: str, site: Any) -> None:
+    def argument_attribute(self, tensor: Any, name: str, site: Site) -> None:
         """A symbolic tensor has the attributes of every tensor, and not what the user put on an argument."""
         if is_input(tensor) and (is_fact(name) or name in UNLIKE_ARGUMENT or name not in _TENSOR_NAMES):
             self.argument_fact(tensor, name, site)
 
-    def argument_method(self, tensor: Any, name: str, site: Any) -> None:
+    def argument_method(self, tensor: Any, name: str, site: Site) -> None:
         name = "untyped_storage" if name in _STORAGES else name
         if is_fact(name) and is_input(tensor):
             self.argument_fact(tensor, name, site)
 
-    def argument_fact(self, tensor: Any, name: str, site: Any) -> bool:
+    def argument_fact(self, tensor: Any, name: str, site: Site | None) -> bool:
         """Guard a fact of an argument; return False, after a warning, if build() does not see it."""
         node, argument = tensor._of_node, tensor._of_node.meta.get("value")
         if not is_a(argument, torch.Tensor) or (id(node), name) in self.argument_facts:
@@ -118,7 +118,7 @@ class TensorReads:
             self.notes.warn(site, _UNLIKE_ARGUMENT)
         return visible
 
-    def class_of_argument(self, function: Any, arguments: Any, site: Any) -> None:
+    def class_of_argument(self, function: Any, arguments: Any, site: Site) -> None:
         """Guard the class of an argument, which isinstance() or type() asks for."""
         tensor = arguments[0]
         if not is_input(tensor) or not is_a(tensor._of_node.meta.get("value"), torch.Tensor):
@@ -152,7 +152,7 @@ class TensorReads:
         return unseen
 
 
-def _flat(classes: Any) -> Iterator[Any]:
+def _flat(classes: object) -> Iterator[Any]:
     """Yield the classes of isinstance(), out of any nesting of tuples."""
     for item in classes if type(classes) is tuple else (classes,):
         if type(item) is tuple:
@@ -161,7 +161,7 @@ def _flat(classes: Any) -> Iterator[Any]:
             yield item
 
 
-def _asks_for_class_of_tensors(classes: Any) -> bool:
+def _asks_for_class_of_tensors(classes: object) -> bool:
     """Whether isinstance() asks for a class of tensors, such as torch.nn.Parameter."""
     if type(classes) is tuple:
         return any(map(_asks_for_class_of_tensors, classes))

@@ -121,7 +121,7 @@ def samples_globally(owner: object, name: str) -> bool:
     return name not in _OF_STATES and is_a(owner, _GENERATORS) and _is_global(owner)
 
 
-def reads_generator(owner: Any, name: str) -> bool:
+def reads_generator(owner: object, name: str) -> bool:
     """Whether a method returns the state of a generator, also of one whose draws a capture notices."""
     return name in ("getstate", "get_state") and is_a(owner, _GENERATORS)
 
@@ -144,7 +144,7 @@ def is_shown_by_logging(function: Any, owner: Any) -> bool:
     return logger.isEnabledFor(level) if type(level) is int else function.__name__ in ("log", "exception")
 
 
-def _is_module_generator(owner: Any) -> bool:
+def _is_module_generator(owner: object) -> bool:
     """Return True for a generator that no program needs to follow.
 
     A capture compares the states of Python's and NumPy's generators (capture/patches/random_state.py). sympy
@@ -158,7 +158,7 @@ def _is_global(owner: object) -> bool:
     return owner is random._inst or owner is getattr(np.random.mtrand, "_rand", None)
 
 
-def unfollowed_object(value: Any) -> str | None:
+def unfollowed_object(value: object) -> str | None:
     """Return why an object whose contents a C function reads has no guard, or None."""
     cls = type(value)
     if is_a(value, _GENERATORS):

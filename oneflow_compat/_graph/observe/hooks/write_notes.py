@@ -15,6 +15,7 @@ from ...guards.counters import passes_on
 from ...guards.sources import CELL, Attribute, Contains, Element, Item
 from ...guards.values import FREE, attributes_of, contents, is_a, is_input
 from ...program.python_values import MISSING
+from ..instrumentation.instrument import Site
 from ..instrumentation.policy import fills_for_good
 from .notes import ANY_KEY, Notes
 from .option_writes import OptionWrite, is_group, running_lines
@@ -43,7 +44,7 @@ class WriteNotes:
         self.option_writes: dict[int, OptionWrite] = {}  # id of a group of an optimizer -> its first write
         self.is_before_model: Callable[[], bool] = lambda: False  # whether build() has used no parameter yet
 
-    def store_attribute(self, instance: Any, name: str, site: Any) -> None:
+    def store_attribute(self, instance: Any, name: str, site: Site) -> None:
         if is_a(instance, torch.nn.Module):
             self.notes.note_module(instance)
         if is_a(instance, torch.Tensor) and not hasattr(torch.Tensor, name) and is_input(instance):
@@ -59,11 +60,11 @@ class WriteNotes:
         self.assign(instance, name, site)
         self.notes.objects[id(instance)] = instance
 
-    def store_cell(self, cell: Any, site: Any) -> None:
+    def store_cell(self, cell: object, site: Site) -> None:
         self.before_write_of_place(cell, CELL, site)
         self.assign(cell, None, site)
 
-    def store_item(self, container: Any, key: Any, site: Any) -> None:
+    def store_item(self, container: object, key: object, site: Site) -> None:
         self.before_write(container, site)
         if not is_a(container, dict):
             self.rearranged.add(id(container))
@@ -73,7 +74,7 @@ class WriteNotes:
             key = ANY_KEY
         self.assign(container, key if is_a(container, dict) else ANY_KEY, site)
 
-    def store_contents(self, container: Any, site: Any, appends: bool = False) -> None:
+    def store_contents(self, container: object, site: Site, appends: bool = False) -> None:
         """Note a change of a container. `appends`: elements come to its end."""
         self.before_write(container, site)
         if not appends:
@@ -84,12 +85,12 @@ class WriteNotes:
         """Whether code of build() ran in a function that will not run it again."""
         return any(function.cache_info().misses > misses for function, misses in self.caches_before)
 
-    def assign(self, owner: Any, key: Any, site: Any) -> None:
+    def assign(self, owner: object, key: object, site: Site) -> None:
         """Note an assignment, unless it is a step of a counter."""
         if not (site.counts or passes_on(site.code)):
             self.notes.assigned.add((id(owner), key))
 
-    def before_write(self, container: Any, site: Any) -> None:
+    def before_write(self, container: object, site: Site) -> None:
         """Remember the contents of a container before build() changes it."""
         if is_group(container) and id(container) not in self.option_writes:
             write = OptionWrite(site.code_location, running_lines(), self.is_before_model())
@@ -105,7 +106,7 @@ class WriteNotes:
             self.snapshots[id(container)] = picture
             self.note_write(Write(container, None, picture, site))
 
-    def before_write_of_place(self, owner: Any, key: Any, site: Any) -> None:
+    def before_write_of_place(self, owner: object, key: object, site: Site) -> None:
         """Remember the value of a slot, of an attribute of a class, or of a variable of a closure."""
         if (id(owner), key) not in self.places:
             self.places.add((id(owner), key))

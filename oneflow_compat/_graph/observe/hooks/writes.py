@@ -39,9 +39,9 @@ class Store:
 
     def __init__(
         self,
-        container: Any,
-        key: Any,
-        value: Any,
+        container: object,
+        key: object,
+        value: object,
         appends: bool = False,
         is_older: Callable[[object], bool] = lambda value: False,
     ) -> None:
@@ -222,7 +222,7 @@ def undo(writes: Iterable[Write], caches: Iterable[tuple[Any, int]]) -> None:
             function.cache_clear()
 
 
-def _is_computed(value: Any) -> bool:
+def _is_computed(value: object) -> bool:
     """Whether each run computes the value in memory of its own: it is no view of a parameter or argument."""
     if not isinstance(value, torch.Tensor):
         return True
@@ -230,7 +230,7 @@ def _is_computed(value: Any) -> bool:
     return node is not None and all(root.op == "call_function" for root in roots([node]))
 
 
-def place(owner: Any, key: Any, site: Site) -> Write:
+def place(owner: object, key: object, site: Site) -> Write:
     """Return the write of a variable, or of an attribute that is in no dict, such as a slot."""
     return Write(owner, key, Write(owner, key, None, site).current(), site)
 
