@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-import gc
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..code_origins import is_of_this_package
 from ..errors import CAPTURED_AGAIN
-from ..guards.counters import Counter, become_counter
-from ..guards.failure import failure_of
-from ..guards.guard import Guard
+from ..guards.counters import become_counter
 from ..guards.observed import Observed
-from ..guards.places import number_source
-from ..guards.sources import CELL, CONTENTS, OF_CAPTURE, SPECIAL_METHODS, Contains, Item, Mode, hold_weakly
-from ..guards.values import WEAK_CONTAINERS, contents, is_a, is_fake, is_input, is_plain, is_same_plain
-from ..program.python_values import MISSING
+from ..guards.sources import CONTENTS, OF_CAPTURE, SPECIAL_METHODS, Item
+from ..guards.values import contents, is_input
 from .hooks.answers import active_function_modes
 from .hooks.entry_points import HOOKS, NOTHING, current
-from .hooks.new_dicts import with_ages_of_dicts
 from .hooks.reads import Reads
 from .hooks.unfollowed import TEXT, calling_site, is_at, is_logging, reads_objects
-from .hooks.writes import Store, Write, undo
+from .hooks.writes import undo
 from .instrumentation.frames import observed_frames
 from .instrumentation.policy import (
     Policy,
-    fills_for_good,
-    is_of_the_capture,
     policy_of,
 )
-from .outliving import MadeByBuild, guards_of_lasting, outliving
+from .outliving import MadeByBuild
+from .settling import Settling
 
 if TYPE_CHECKING:
     from torch.nn import Module
-
-
-_TRAINING = sys.intern("training")
 
 
 def _global_hooks(module: object) -> dict[str, dict[Any, Any]]:
@@ -70,16 +56,9 @@ class Observer:
         self.reads = Reads(active, on_module, ends_capture)
         self.takes_back = False  # whether every error takes back what build() changed
         self.made_by_build: Any = None  # MadeByBuild, from the first use on
-        self._caches: list[Any] = []  # objects that keep what the first call puts there
-        self._followed: set[tuple[int, Any]] = set()  # (id(dict), key) that stay as the first call left them
-        # (id(owner), key or None for all of it) of what has guards
-        self._keys_read: set[tuple[int, Any]] = set()
-        self._stores: list[Store] = []  # what each run does as build() did
         # the numbers that are inputs of the program, by (id(owner), key or None for a variable)
         self.numbers: dict[tuple[int, Any], int | float] = {}
-        self._changed: list[Guard] = []  # of what build() reads and then changes itself
         self.returned: set[int] = set()  # ids of the containers that build() returns
-        self._objects_of_build: set[int] = set()  # their ids, once build() has returned
         # before the capture adds hooks of its own
         for name, hooks in (item for owner in owners for item in _global_hooks(owner).items()):
             self.reads.notes.add(CONTENTS, hooks, contents(hooks), name, None)
@@ -171,313 +150,18 @@ class Observer:
                 site, f"the code of {code.co_name}, whose reads of objects are not observed"
             )
 
-    def finish(self, replayed: Any, modes: Any, has_numbers: bool = False) -> Observed:
+    def finish(
+        self,
+        replayed: Iterable[tuple[int, Any]],
+        modes: Iterable[int],
+        has_numbers: bool = False,
+    ) -> Observed:
         """Return the guards.
 
         `replayed` are the (id(container), key) that the program assigns at each call, and `modes` the ids of
         the modules whose train() or eval() the graph keeps. `has_numbers`: whether the program has numbers
         that only a run knows, which build() may have kept.
         """
-        reads = self.reads
-        replayed = {*replayed, *self.numbers}
-        reads.writes.noted = [
-            w.without_symbols(self.numbers) for w in reads.writes.noted if not w.is_at(self.numbers)
-        ]
-        dicts_of_modules = _ids_of_attribute_dicts(reads.notes.objects, modes)
-        created = _ids_of_attribute_dicts(reads.notes.objects, reads.notes.made) | reads.notes.made
-        guards = [
-            g
-            for g in reads.notes.guards.values()
-            if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
-        ]
-        objects_of_build = self._objects_of_build = self._objects_made()
-        snapshots = dict(reads.writes.snapshots)
-        self._keys_read = {(id(g.owner), g.source.key) for g in guards}
-        opaque = self._opaque(objects_of_build, replayed, has_numbers)
-        pinned = reads.notes.pinned | self._with_instances(owner for owner, _ in replayed)
-        unfollowed = [(site, what) for (_, what), site in reads.notes.unfollowed.items()]
-        written = {(owner, source.key) for source, owner in reads.notes.written if isinstance(source, Item)}
-        reads.notes.guards, reads.notes.objects, reads.notes.opaque, reads.writes.noted = {}, {}, [], []
-        reads.notes.seen.clear()
-        reads.writes.snapshots.clear()
-        gc.collect(0)
-        guards, opaque = outliving(guards, opaque, objects_of_build)
-        kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
-        # the collector lists a dict of numbers only once it gets another object, so its age says nothing
-        opaque[:] = [e for e in opaque if id(e[0]) not in objects_of_build or e[3:] and type(e[0]) is dict]
-        writes = [write for *_, write in opaque if isinstance(write, Write)]
-        unfollowed += [(site, what) for _, site, what, *write in opaque if not write]
-        opaque.clear()  # its tuples would count as holders of the objects
-        filled = guards_of_lasting(
-            filled, self._caches, objects_of_build, reads.notes.attribute_dicts, snapshots
-        )
-        writes = self._of_lasting_objects(writes, objects_of_build, snapshots)
-        hold_weakly(kept, reads.notes.weak)
-        reads.notes.weak.clear()
-        numbers = map(number_source, self._changed)
-        result = Observed(
-            tuple(kept),
-            frozenset(pinned),
-            tuple(unfollowed),
-            numbers_changed=tuple(number for number in numbers if number is not None),
-            argument_facts=tuple(reads.tensors.argument_facts.values()),
-        )
-        if reads.notes.ends_capture:
-            result = self._ending_with_changes(result, writes, written, replayed)
-        self._caches.clear()
-        # what each run stores again was taken back just now, so it keeps no number
-        keeping = [
-            (write.site, write.what)
-            for write in (writes if has_numbers else ())
-            if id(write.owner) not in reads.notes.twins and write.keeps_a_number(replayed)
-        ]
-        ending = failure_of(filled[0]) if filled else result.ending
-        return replace(result, ending=ending, kept_number=keeping[-1] if keeping else None)
-
-    def _is_older(self, container: object) -> bool:
-        """Whether a container was there before build(). An unwritten dict of constants counts as new."""
-        return gc.is_tracked(container) and id(container) not in self._objects_of_build
-
-    def _objects_made(self) -> set[int]:
-        """Return the ids of the objects that build() made, dicts of constants included."""
-        reads = self.reads
-        own = {*map(id, vars(self).values()), *reads.ids_of_own_containers()}
-        return with_ages_of_dicts(
-            self.ids_made_by_build(), reads.writes.noted, reads.notes.attribute_dicts, own
-        )
-
-    def _with_instances(self, owners: Iterable[int]) -> set[int]:
-        """Return the ids of owners, and of the objects whose attributes are in those that are dicts."""
-        ids = {*owners}
-        instances = self.reads.notes.attribute_dicts
-        return ids | {instances[owner] for owner in ids & instances.keys()}
-
-    def _opaque(self, objects_of_build: set[int], replayed: Any, has_numbers: bool) -> list[Any]:
-        """Return (object, site, what it is), perhaps with a Write, of what no guard follows."""
-        reads = self.reads
-        opaque = [entry for entry in reads.notes.opaque if not _is_made_of_fakes(entry[0])]
-        if not reads.notes.ends_capture:
-            keeping = (
-                write for write in reads.writes.noted if has_numbers and write.keeps_a_number(replayed)
-            )
-            return opaque + [(write.owner, write.site, write.what, write) for write in keeping]
-        older = [write for write in reads.writes.noted if id(write.owner) not in objects_of_build]
-        repeated = self._repeated(older, replayed, guards_are_settled=False)
-        others = (write for write in reads.writes.noted if id(write) not in repeated)
-        return opaque + [(write.owner, write.site, write.what, write) for write in others]
-
-    def _of_lasting_objects(
-        self, writes: list[Write], objects_of_build: set[int], snapshots: dict[int, Any]
-    ) -> list[Write]:
-        """Leave out the writes to objects that each call of build() makes anew."""
-        guards = [Guard(CONTENTS, write.owner, None, None, write.site) for write in writes]
-        attribute_dicts = self.reads.notes.attribute_dicts
-        guards = guards_of_lasting(guards, self._caches, objects_of_build, attribute_dicts, snapshots)
-        lasting = {id(guard.owner) for guard in guards}
-        return [write for write in writes if id(write.owner) in lasting]
-
-    def _ending_with_changes(
-        self, result: Observed, writes: list[Write], written: set[Any], replayed: Any
-    ) -> Observed:
-        """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
-        caches = {id(cache) for cache in self._caches if not is_a(cache, WEAK_CONTAINERS)}
-        writes = [write for write in writes if id(write.owner) not in caches]
-        repeated = self._repeated(writes, replayed, guards_are_settled=True)
-        stores, self._stores = tuple(self._stores), []
-        pinned = self._with_instances(id(store.owner) for store in stores)
-        pinned |= self._with_instances(older for store in stores for older in store.older)
-        writes = [write for write in writes if id(write) not in repeated]
-        counters = (guard for guard in result.guards if isinstance(guard.source, Counter))
-        counted = {(id(guard.owner), guard.source.key.key) for guard in counters}
-        followed = counted | {*replayed} | {*self._followed}
-        is_followed = lambda owner, key: (owner, key) in followed
-        unfollowed, guards = list(result.unfollowed), list(result.guards)
-        for write in writes:
-            if id(write.owner) in self.reads.notes.complete or write.counts(counted):
-                continue
-            if write.changed(is_followed):
-                unfollowed.append((write.site, write.what))
-            elif not self._is_appended_to(write.owner, replayed):
-                guards += write.guards(written, is_followed)
-        result = replace(
-            result,
-            guards=tuple(guards),
-            pinned=result.pinned | pinned,
-            stores=stores,
-            undo_writes=functools.partial(
-                undo, [write.settled() for write in writes], self.reads.writes.caches_before
-            ),
-        )
-        return result.ending_at(unfollowed[0]) if unfollowed else result
-
-    def _is_appended_to(self, owner: Any, replayed: Iterable[tuple[int, Any]]) -> bool:
-        """Whether build() only appended to a list, which each run does and which is put back already."""
-        keys = [key for container, key in replayed if container == id(owner)]
-        if not keys or not is_a(owner, list) or id(owner) in self.reads.writes.rearranged:
-            return False
-        return all(type(key) is int and key >= len(owner) for key in keys)
-
-    def _repeated(self, writes: Iterable[Write], replayed: Any, guards_are_settled: bool) -> set[int]:
-        """Take back the changes that each run can make as build() did, and return the ids of their writes.
-
-        The first run makes them, too. What is stored is noted before any change is taken back, because it may
-        lie in another container that build() filled. The collector does not list a new dict of constants.
-        """
-        repeated: list[Write] = []
-        is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
-        for write in writes if self._is_of_build else ():
-            if id(write.owner) in self.reads.notes.complete or not write.changed(is_followed):
-                continue
-            stores = write.stores(is_followed, self._is_older)
-            if stores is not None and self._are_repeatable(write, stores, guards_are_settled):
-                self._stores += stores
-                repeated.append(write)
-        for write in repeated:
-            write.settled(is_followed).undo()
-        return set(map(id, repeated))
-
-    def _are_repeatable(self, write: Write, stores: list[Store], guards_are_settled: bool) -> bool:
-        """Whether a later call does the same, though it finds what this one stored.
-
-        So build() must not have read it, or return the container itself. A tensor may have been read, if its
-        guard is not settled yet and will compare what was there before: the next call reads the new tensor.
-        """
-        reads, owner, keys_read = self.reads, id(write.owner), self._keys_read
-        if owner in self.returned or owner in reads.writes.elements_read or reads.writes.has_filled_caches():
-            return False
-        if not all(store.is_possible for store in stores):
-            return False
-        if any(store.appends for store in stores):
-            return owner not in reads.writes.rearranged and not any(read == owner for read, _ in keys_read)
-        if not guards_are_settled:
-            stores = [store for store in stores if not store.is_tensor]
-        if write.key is None:
-            keys = {None, *(store.key for store in stores)}
-        else:
-            keys = {None if write.key is CELL else write.key for _ in stores}
-        return not any((owner, key) in keys_read for key in keys)
-
-    def _settled(
-        self, guards: list[Guard], dicts_of_modules: set[int], replayed: object, opaque: list[Any]
-    ) -> tuple[list[Guard], list[Guard]]:
-        """Return the guards that the program keeps, and those of sources that build() filled in.
-
-        Add what build() reads and changes to `opaque`.
-        """
-        kept: list[Guard] = []
-        filled: list[Guard] = []
-        for guard in guards:
-            if id(guard.owner) in self.reads.notes.complete:
-                kept.append(guard)
-                continue
-            is_mode = isinstance(guard.source, Item) and guard.source.key is _TRAINING
-            if is_mode and id(guard.owner) in dicts_of_modules:
-                guard.source = Mode(_TRAINING)
-            self._settle(guard, replayed, kept, filled, opaque)
-        return kept, filled
-
-    def _settle(self, guard: Any, replayed: Any, kept: Any, filled: Any, opaque: Any) -> None:
-        """Keep a guard, unless build() itself changed its source in another way than the program does.
-
-        `filled` gets the guard of a source that build() filled in where it found nothing, and of a flag that
-        it switched. Most such values are final, so the next call finds that out with a program of its own.
-        """
-        if _is_symbolic(guard.value):
-            return
-        if guard.value is OF_CAPTURE or is_of_the_capture(guard.value):
-            guard.value = OF_CAPTURE
-            kept.append(guard)
-            return
-        current = guard.current()
-        if _is_replayed(guard, replayed):
-            kept.append(guard)
-            self._changed.append(guard)
-        elif _is_equal(guard.value, current):
-            kept.append(guard)
-        elif _is_empty_or_flag(guard.value):
-            self._settle_filled(guard, current, kept, filled)
-        elif is_a(guard.owner, WEAK_CONTAINERS) and id(guard.owner) not in self.reads.read_whole:
-            # a cache of results, filled by the first call
-            guard.value = current
-            self._caches.append(guard.owner)
-            kept.append(guard)
-        elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
-            if _is_empty_dict(guard) and id(guard.owner) not in self._objects_of_build:
-                filled.append(guard)
-                return
-            what = f"a value that build() reads and then changes itself ({guard.label})"
-            opaque.append((guard.owner, guard.site, what))
-            self._changed.append(guard)
-        else:  # it counts by a number that only a run knows
-            self._changed.append(guard)
-
-    def _settle_filled(self, guard: Any, current: Any, kept: Any, filled: Any) -> None:
-        """Keep the guard of a source that build() filled in, with its new value, if that is final."""
-        if _is_symbolic(current):
-            return
-        if _is_cached_tensor(guard) or guard.site is not None and fills_for_good(guard.site.code):
-            _take_value_of_first_call(guard, current)
-            self._caches.append(guard.value)
-            self._followed.add((id(guard.owner), guard.source.key))
-            kept.append(guard)
-        else:
-            filled.append(guard)
-
-
-def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set[int]:
-    """Return the ids of the attribute dicts of these objects, which are named by their ids."""
-    return {id(vars(objects[key])) for key in keys if key in objects}
-
-
-def _is_empty_or_flag(value: object) -> bool:
-    return value is MISSING or value is None or type(value) is bool
-
-
-def _is_empty_dict(guard: Any) -> bool:
-    """Whether build() asked for the contents of a dict that had none."""
-    return guard.source is CONTENTS and guard.value == () and is_a(guard.owner, dict)
-
-
-def _is_cached_tensor(guard: Any) -> bool:
-    """Whether build() put a tensor into a dict where it found no such key."""
-    is_new_key = isinstance(guard.source, Contains) and guard.current()
-    return is_new_key and _is_symbolic(dict.get(guard.owner, guard.source.key))
-
-
-def _take_value_of_first_call(guard: Any, current: Any) -> None:
-    """Guard what the first call filled in, because the next ones read it."""
-    if isinstance(guard.source, Contains) and current:
-        guard.source = Item(guard.source.key)
-        current = guard.current()
-    guard.value = current
-
-
-def _is_replayed(guard: Any, replayed: Any) -> bool:
-    """Whether the program assigns the source, or an element of the container, in each call."""
-    if (id(guard.owner), guard.source.key) in replayed:
-        return True
-    return guard.source is CONTENTS and any(owner == id(guard.owner) for owner, _ in replayed)
-
-
-def _is_equal(old: object, new: object) -> bool:
-    if old is new:
-        return True
-    if type(old) is tuple and type(new) is tuple:
-        return len(old) == len(new) and all(map(_is_equal, old, new))
-    return is_plain(old) and is_same_plain(old, new)
-
-
-def _is_made_of_fakes(owner: Any) -> bool:
-    """Whether the owner is a fake tensor, or a tuple with some, as a PackedSequence that build() made.
-
-    A tensor of vmap() or grad() lives in build() only, and has no memory that a guard could compare.
-    """
-    if is_a(owner, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(owner):
-        return True
-    return any(map(_is_symbolic, owner)) if is_a(owner, tuple) else _is_symbolic(owner)
-
-
-def _is_symbolic(value: object) -> bool:
-    if type(value) is tuple:
-        return any(map(_is_symbolic, value))
-    return is_fake(value) or is_a(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        made = self.ids_made_by_build
+        settling = Settling(self.reads, self.numbers, self.returned, made, self._is_of_build)
+        return settling.observed(replayed, modes, has_numbers)
