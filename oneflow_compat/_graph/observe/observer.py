@@ -324,8 +324,8 @@ class Observer:
     def _are_repeatable(self, write: Write, stores: list[Store], guards_are_settled: bool) -> bool:
         """Whether a later call does the same, though it finds what this one stored.
 
-        So build() must not have read it, or return the container itself. A tensor may have been read, if its
-        guard is not settled yet and will compare what was there before: the next call reads the new tensor.
+        So build() must not have read it, or return the container itself. Tensors may have been read, if their
+        guard is not settled yet and will compare what was there before: the next call reads the new tensors.
         """
         reads, owner, keys_read = self.reads, id(write.owner), self._keys_read
         if owner in self.returned or owner in reads.elements_read or reads.has_filled_caches():
@@ -335,7 +335,7 @@ class Observer:
         if any(store.appends for store in stores):
             return owner not in reads.rearranged and not any(read == owner for read, _ in keys_read)
         if not guards_are_settled:
-            stores = [store for store in stores if not store.is_tensor]
+            stores = [store for store in stores if not store.is_state]
         if write.key is None:
             keys = {None, *(store.key for store in stores)}
         else:

@@ -227,8 +227,11 @@ class _Adoption:
             return is_alike and id(old) not in self.guards.pinned
         if type(old) is not type(new):
             return False
-        if elements or is_a(old, tuple):
+        if elements:
             return self.accepts_elements(old, new)
+        if is_a(old, tuple):
+            has_guards = type(old) is not tuple and bool(self._owned(old))
+            return self.accepts_elements(old, new) and (not has_guards or self.accepts_object(old, new))
         if is_plain(old):
             return id(old) not in self.guards.pinned and is_same_plain(old, new)
         return self.accepts_object(old, new)
@@ -335,11 +338,16 @@ class _Adoption:
         owners: dict[int, Any] = {}
         for old, new in moved:
             owners[id(old)], owners[id(old.__dict__)] = new, new.__dict__
-        if self.replaced:
+        if any(guard.value is old for old, _ in self.replaced.values() for guard in guards.guards):
             for guard in guards.guards if owners else ():
                 guard.owner = owners.get(id(guard.owner), guard.owner)
             self._follow_replaced()
             return ()
+        for old, new in self._replaced_owners():
+            owners[id(old)] = new
+        for old, _ in self.replaced.values():
+            for guard, owner in self._owned(old):
+                guard.value = guard.read(owners[id(owner)])
         groups: list[int] = guards.follow(owners)
         return groups
 
@@ -370,9 +378,10 @@ def _tensor_pairs(old: Any, new: Any) -> Iterator[Any]:
     """Yield the tensors in a value, or in a tuple of values, each with the value that is there now."""
     if is_a(old, torch.Tensor):
         yield old, new
-    elif type(old) is tuple:
-        current = new if type(new) is tuple and len(new) == len(old) else (None,) * len(old)
-        for pair in zip(old, current):
+    elif is_a(old, tuple):
+        before = list(tuple.__iter__(old))
+        now = list(tuple.__iter__(new)) if type(new) is type(old) else []
+        for pair in zip(before, now if len(now) == len(before) else [None] * len(before)):
             yield from _tensor_pairs(*pair)
 
 
