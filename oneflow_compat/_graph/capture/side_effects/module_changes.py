@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -73,7 +74,7 @@ class ModuleChanges:
         """
         self._pairs: list[Any] = []
         self._registered_memories = self._memories_of_registered_state()
-        self._copied_tensors: dict[Any, Any] = {}  # memory -> the tensor that is copied into it
+        self._successors = self._successors_of_memories()
         for before in self.before.values():
             self._refuse_new_parameter(before)
             self._compare_buffers(before)
@@ -91,6 +92,28 @@ class ModuleChanges:
             parameters = before.owner._parameters.values() if is_module else ()
             memories.update(memory_id(t) for t in (*parameters, *before.buffers.values()) if t is not None)
         return memories
+
+    def _successors_of_memories(self) -> dict[Any, set[int]]:
+        """Return {memory: the ids of what is now in the places that held tensors of this memory}."""
+        successors: dict[Any, set[int]] = collections.defaultdict(set)
+
+        def note(old: Any, new: Any) -> None:
+            if isinstance(old, torch.Tensor):
+                successors[memory_id(old)].add(id(new))
+            elif type(old) is tuple:
+                now = new if type(new) is tuple and len(new) == len(old) else (None,) * len(old)
+                for pair in zip(old, now):
+                    note(*pair)
+
+        for before in self.before.values():
+            now = {**before.owner.__dict__, **before.owner.__dict__.get("_buffers", {})}
+            for key, old in (*before.attributes.items(), *before.buffers.items()):
+                new = now.get(key)
+                if new is old and key in before.contents:
+                    compare(new, before.contents[key], lambda container, key, old, new, _: note(old, new))
+                elif key in now:
+                    note(old, new)
+        return successors
 
     @staticmethod
     def _refuse_new_parameter(before: Before) -> None:
@@ -152,18 +175,25 @@ class ModuleChanges:
         if _fits(old, new):
             return not self._is_copied(old, new, registered)
         if type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
-            self._pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
-            return False
+            pairs = [(o, n) for o, n in zip(old, new) if o is not n]
+            if all(self._can_be_copied(o) for o, _ in pairs):
+                self._pairs += pairs
+                return False
         return holds_symbols(new) and (saved or not self._constant(new))
 
     def _is_copied(self, old: Any, new: Any, registered: Any) -> bool:
         """Return True if the old tensor gets the values of the new one, or already has them."""
-        if self._copied_tensors.setdefault(memory_id(old), new) is not new and not registered:
-            return False  # one tensor under two names
-        if registered or memory_id(old) not in self._registered_memories:
+        if self._can_be_copied(old, registered):
             self._pairs.append((old, new))
             return True
-        return new.layout is torch.strided and self._location(new) == self._location(old)
+        is_there = new.layout is torch.strided and self._location(new) == self._location(old)
+        return is_there and memory_id(old) in self._registered_memories
+
+    def _can_be_copied(self, old: Any, registered: bool = False) -> bool:
+        """Whether all places that hold the old tensor get the same new one, and it is no registered state."""
+        memory = memory_id(old)
+        is_own = registered or memory not in self._registered_memories
+        return is_own and len(self._successors[memory]) == 1
 
     def _store_created_objects(self) -> None:
         """Store the fake tensors in modules and objects that build() created and bound."""
