@@ -111,13 +111,15 @@ class MemoryIdentity:
     """
 
     def __init__(self, program: Program, guards: Guards) -> None:
-        self.slots, self.expected, self.merged = program.slots, guards.overlaps, guards.merged
+        self.slots, self.expected = program.slots, guards.overlaps
+        self.merged, self.merged_free = guards.merged, guards.merged_free
         indices = [i for i, slot in enumerate(program.slots) if slot.shape is not None]
         self.arguments = [i for i in indices if isinstance(program.slots[i].location, (Argument, Gradient))]
         written = [i for i in indices if program.slots[i].written]
         self.written_state = [i for i in written if i not in self.arguments]
         self.writes_arguments = len(written) > len(self.written_state)
-        self.is_needed = bool(written or self.merged)
+        self.has_merged = bool(self.merged or self.merged_free)
+        self.is_needed = bool(written or self.has_merged)
         self.state_replaced()
 
     def state_replaced(self) -> None:
@@ -133,7 +135,7 @@ class MemoryIdentity:
                 return False
             written = (storage_of(values[i]) for i in self.written_state)
             self._storages = {storage for storage in written if storage is not None}
-            if not self.expected and not self.merged:
+            if not self.expected and not self.has_merged:
                 self.is_separate = separate_test(self.arguments, self._storages, self.writes_arguments)
             return True
         storages = [storage_of(values[i]) for i in self.arguments]
@@ -141,7 +143,7 @@ class MemoryIdentity:
             self.writes_arguments and len({*storages}) < len(storages)
         )
         if separate and not self.expected:
-            return not self.merged or self._merged_hold(values)
+            return not self.has_merged or self._merged_hold(values)
         return self._merged_hold(values) and overlapping_slots(self.slots, values) == self.expected
 
     def _merged_hold(self, values: Sequence[Any]) -> bool:
@@ -149,7 +151,7 @@ class MemoryIdentity:
         return all(
             get_item(entry.container, entry.key) is entry.tensor and _is_same_memory(entry.tensor, values[i])
             for i, entry in self.merged
-        )
+        ) and all(_is_same_memory(tensor, values[i]) for i, tensor in self.merged_free)
 
 
 def _is_same_memory(tensor: torch.Tensor, value: Any) -> bool:

@@ -151,6 +151,7 @@ class Guards:
     overlaps: frozenset[tuple[int, int]] = frozenset()
     # (slot, StateEntry) of named tensors that are the same memory as the tensor of the slot
     merged: tuple[tuple[int, StateEntry], ...] = ()
+    merged_free: tuple[tuple[int, torch.Tensor], ...] = ()  # the same for tensors without a name
     # branch on a size that depends on values -> outcome, in the order of the program
     branches: Mapping[Branch, bool] = field(default_factory=dict)
     # whether the program assumes sizes that depend on values

@@ -97,7 +97,7 @@ class ModuleChanges:
         """Return {memory: the ids of what is now in the places that held tensors of this memory}."""
         successors: dict[Any, set[int]] = collections.defaultdict(set)
 
-        def note(old: Any, new: Any) -> None:
+        def note(old: object, new: object) -> None:
             if isinstance(old, torch.Tensor):
                 successors[memory_id(old)].add(id(new))
             elif type(old) is tuple:
@@ -181,7 +181,7 @@ class ModuleChanges:
                 return False
         return holds_symbols(new) and (saved or not self._constant(new))
 
-    def _is_copied(self, old: Any, new: Any, registered: Any) -> bool:
+    def _is_copied(self, old: torch.Tensor, new: torch.Tensor, registered: bool) -> bool:
         """Return True if the old tensor gets the values of the new one, or already has them."""
         if self._can_be_copied(old, registered):
             self._pairs.append((old, new))
@@ -189,7 +189,7 @@ class ModuleChanges:
         is_there = new.layout is torch.strided and self._location(new) == self._location(old)
         return is_there and memory_id(old) in self._registered_memories
 
-    def _can_be_copied(self, old: Any, registered: bool = False) -> bool:
+    def _can_be_copied(self, old: torch.Tensor, registered: bool = False) -> bool:
         """Whether all places that hold the old tensor get the same new one, and it is no registered state."""
         memory = memory_id(old)
         is_own = registered or memory not in self._registered_memories

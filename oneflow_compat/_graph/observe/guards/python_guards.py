@@ -61,6 +61,10 @@ class PythonGuards:
         """The guards of the numbers that each call counts."""
         return tuple(guard for guard in self.guards if isinstance(guard.source, Counter))
 
+    def tensor_ids(self) -> set[int]:
+        """Return the ids of the tensors that the guards compare."""
+        return {id(tensor) for guard in self.guards for tensor, _ in _tensor_pairs(guard.value, None)}
+
     def keep_settings(self, settings: list[Guard]) -> None:
         """Guard the settings of torch as they were when the capture began, before all else."""
         self.guards = [*settings, *self.guards]
