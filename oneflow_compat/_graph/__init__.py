@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from .saved import schedules as schedules
     from .saved import writer as writer
     from .saved.loaded import LoadedGraph as LoadedGraph
+    from .saved.state_writes import with_state_writes as with_state_writes
     from .tracebacks import fold as fold
 
 require(GRAPHS)
@@ -115,6 +116,7 @@ _FACE = {
     ".program.passes": "pass_names",
     ".program.program": "Program Slot",
     ".saved.loaded": "LoadedGraph",
+    ".saved.state_writes": "with_state_writes",
     ".tracebacks": "fold",
 }
 _HOME = {name: module for module, names in _FACE.items() for name in names.split()}

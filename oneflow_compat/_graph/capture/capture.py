@@ -38,7 +38,7 @@ from .recorder import Recorder
 from .results.histories import refuse_open_histories
 from .side_effects.caller_tensors import keep_callers_values, warn_of_kept_values
 from .side_effects.gradients_of_call import GradientsOfCall, LeftGradients
-from .side_effects.module_changes import ModuleChanges, memories, stored_outside
+from .side_effects.module_changes import ModuleChanges, stored_outside
 from .side_effects.set_aside import (
     GradientsAside,
     ModesOfFirstCapture,
@@ -176,9 +176,7 @@ class Capture:
         else:
             grads = GradientsAside(self.tensors)
         self._gradients, recorder.on_lift = grads, grads.hide
-        modules = self.modules = ModuleChanges(
-            list(early.all_modules()), definition.owner, recorder, definition.steps_in_build
-        )
+        modules = self.modules = ModuleChanges(list(early.all_modules()), definition.owner)
         ends_capture = self.config.ends_capture
         self.reads = observe(self._note_module, ends_capture, definition.steps_in_build)
         self.reads.numbers = self.number_inputs.places
@@ -286,13 +284,10 @@ class Capture:
             results = self._build(inputs)
         check_results(results)
         self.recorder.phase = "state"
-        rebound = modules.changes()
+        modules.compare()
         modules.store_created(v for v in results.leaves if isinstance(v, torch.nn.Module))
-        self.attributes = modules.stored_attributes(memories([*inputs, *results.leaves]))
+        self.attributes = modules.stored_attributes()
         self._finish_reads(inputs, results.leaves)
-        for old, new in rebound:
-            with torch.no_grad():
-                old.copy_(new)
         if isinstance(self._gradients, GradientsOfCall):
             self.state = early
             self._finish_step(inputs, results, self._gradients)

@@ -36,7 +36,6 @@ class StoredAttribute:
     leaves: tuple[Any, ...]
     spec: TreeSpec
     appends: bool = False
-    replaces: bool = False  # a new dict is bound as it is; otherwise it updates the dict that is there
     containers: tuple[Container, ...] = ()  # lists, dicts and objects in the value
 
 

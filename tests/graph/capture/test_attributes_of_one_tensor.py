@@ -112,3 +112,21 @@ def test_each_name_holds_what_eager_mode_leaves(init, use):
         x = torch.full((4,), value)
         assert torch.equal(graph(x), eager(x))
         assert wrapped.values() == eager.values()
+
+
+def test_what_the_caller_keeps_of_the_state_stays_as_it_was():
+    class Recurrent(nn.Module):
+        def forward(self, x):
+            self.hidden = self.hidden * 0.5 + x
+            return self.hidden
+
+    model, zeros, kept = Recurrent(), torch.zeros(2), []
+    graph = graph_with(lambda self, x: self.m(x), {"m": model})
+    for _ in range(2):
+        model.hidden = zeros
+        for value in (1.0, 2.0):
+            graph(torch.full((2,), value))
+            kept.append(model.hidden)
+    assert [tensor.tolist() for tensor in kept] == [[1.0] * 2, [2.5] * 2] * 2
+    assert zeros.tolist() == [0.0, 0.0]
+    assert len(graph._engine.programs) == 1
