@@ -95,6 +95,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             optimizers=self._opts,
             grad_scaler=lambda: self._grad_scaler,
             recompute=self._recomputed,
+            stages=self._staged,
             name=self._name,
             unrecorded=lambda *args, **kwargs: self.build(*args, **kwargs),
             owner=self,
@@ -354,6 +355,16 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         if not name.startswith("_") and hasattr(torch.nn.Module, name):
             hint = f": a graph is no module; use {name} of the module that was given to the graph"
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
+
+    def _staged(self) -> list[_graph.StagedModule]:
+        """Return the modules whose blocks have a pipeline stage."""
+        blocks = [proxy for block in self._blocks.values() for proxy in block._proxies()]
+        settings = [(proxy._origin, proxy.config) for proxy in blocks]
+        return [
+            _graph.StagedModule(module, f"{of.name_prefix}{of.name}", of.stage_id, of.stage_placement)
+            for module, of in settings
+            if of.stage_id is not None
+        ]
 
     def _recomputed(self) -> list[Module]:
         return [
