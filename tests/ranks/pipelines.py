@@ -37,13 +37,15 @@ class Model(nn.Module):
     stages instead of placements: the model is on one rank.
     """
 
-    def __init__(self, stages, moves=True, tied=False, skip=False, drop=0.0, tensor_parallel=False):
+    def __init__(
+        self, stages, moves=True, tied=False, skip=False, drop=0.0, tensor_parallel=False, layer=None
+    ):
         super().__init__()
         flow.manual_seed(1)
         layers, self.moves, self.skip = stages if isinstance(stages, int) else len(stages), moves, skip
         self.stages = None if isinstance(stages, int) else stages
         self.table = nn.Embedding(WORDS, CHANNELS)
-        self.layers = nn.ModuleList(Layer(drop) for _ in range(layers))
+        self.layers = nn.ModuleList(layer() if layer else Layer(drop) for _ in range(layers))
         self.head = None if tied else nn.Linear(CHANNELS, WORDS, bias=False)
         self.double()
         if self.stages:
@@ -110,12 +112,12 @@ def optimizer_of(model):
     return flow.optim.AdamW([group], lr=0.01)
 
 
-def trained(micro_batches, staged, schedule=None, recompute=False, rule=B, zero=False, stages=2, **options):
+def trained(micro_batches, staged, schedule=None, recompute=False, rule=B, zero=None, stages=2, **options):
     """Return the losses of each micro batch, the weights and the graph after some steps."""
     model = Model(line(stages), **options)
     step = Step(model, optimizer_of(model), micro_batches, staged, schedule, recompute)
     if zero:
-        step.config.enable_zero(True, stage=2, shard_min_size=8)
+        step.config.enable_zero(True, stage=zero, shard_min_size=8)
     flow.manual_seed(2)
     losses = [step(ids.to_global(ALL, B).to_global(sbp=rule)).numpy() for ids in data()]
     return losses, [p.numpy() for p in model.parameters()], step
@@ -184,12 +186,51 @@ def schedules_equal_one_rank():
 
 def data_and_tensor_parallel_stages():
     """Two stages of two ranks each."""
-    equals_one_rank(4, "1f1b", rule=S0, skip=True, tied=True, zero=True)
+    equals_one_rank(4, "1f1b", rule=S0, skip=True, tied=True, zero=2)
     equals_one_rank(2, "1f1b", tensor_parallel=True)
+    equals_one_rank(4, "1f1b", rule=S0, zero=3)
 
 
 def four_stages():
     equals_one_rank(4, "1f1b", stages=4, skip=True, tied=True)
+
+
+class Everywhere(Step):
+    def build(self, ids):
+        return super().build(ids).to_global(ALL, B)
+
+
+def results_go_to_all_ranks():
+    """An earlier stage receives the loss of a later one, and does not wait for it before the end."""
+    losses, _ = trained_on_one_rank(4)
+    model = Model(line(2), moves=False)
+    step = Everywhere(model, optimizer_of(model), 4, True)
+    results = [step(ids.to_global(ALL, B)) for ids in data()]
+    assert np.allclose([r.to_local().numpy() for r in results], losses, rtol=0, atol=1e-12)
+    assert runs_as_planned(step)
+
+
+class Normalized(nn.Module):
+    """A layer whose forward writes statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(CHANNELS, CHANNELS), nn.BatchNorm1d(LENGTH)
+
+    def forward(self, x):
+        return x + self.norm(flow.tanh(self.linear(x)))
+
+
+def statistics_and_autocast_keep_every_bit():
+    for layer, amp in ((Normalized, False), (None, True)):
+        results = []
+        for staged in (False, True):
+            model = Model(line(2), layer=layer).float()
+            step = Step(model, optimizer_of(model), 4, staged)
+            step.config.enable_amp(amp, dtype=flow.bfloat16)
+            losses = [step(ids.to_global(ALL, B)).numpy() for ids in data()]
+            results.append([*losses, *(value.numpy() for value in model.state_dict().values())])
+        assert all(map(np.array_equal, *results)), layer
 
 
 class Misplaced(Step):

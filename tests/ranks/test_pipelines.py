@@ -11,12 +11,18 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_two_stages_equal_one_rank():
-    launch(2, "schedules_equal_one_rank", "misplaced_stages_raise_on_every_rank", program="pipelines.py")
+    launch(
+        2,
+        "schedules_equal_one_rank",
+        "results_go_to_all_ranks",
+        "misplaced_stages_raise_on_every_rank",
+        program="pipelines.py",
+    )
 
 
 @pytest.mark.slow
-def test_a_schedule_keeps_dropout_and_recomputation():
-    launch(2, "a_schedule_keeps_every_bit", program="pipelines.py")
+def test_a_schedule_keeps_every_bit():
+    launch(2, "a_schedule_keeps_every_bit", "statistics_and_autocast_keep_every_bit", program="pipelines.py")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ Each operator is part of forward or of backward of one micro batch. The parts mo
 
 Sends and receives are asynchronous broadcasts on the routes of `_global/stage_transfers.py`. A receive
 starts one part before the one that needs it. The wait for the end of a send comes later: in backward of the
-same micro batch, or after the next backward part if a gradient was sent.
+same micro batch. If a gradient was sent, it comes as many backward parts later as there are stages.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ from ..program.program import written_args
 from ..program.random_functions import PYTHON_NAMES, get_cpu_state, samples, set_cpu_state
 
 if TYPE_CHECKING:
-    from torch.fx import Graph
-
     from ..pipeline_plan import PipelinePlan
     from ..program.program import Program
 
@@ -49,10 +47,15 @@ _STATISTICS: dict[
 }
 
 
-def in_pipeline_order(program: Program, plan: PipelinePlan, rank: int) -> Program:
-    """Return the program with its operators in the order of the plan's actions for this rank."""
+def in_pipeline_order(
+    program: Program, plan: PipelinePlan, rank: int, overlaps: Iterable[tuple[int, int]]
+) -> Program:
+    """Return the program with its operators in the order of the plan's actions for this rank.
+
+    `overlaps`: pairs of slots in the same memory.
+    """
     program = drop_dead(program)
-    _Order(program.graph, plan, rank).apply()
+    _Order(program, plan, rank, overlaps).apply()
     return program.with_(pipeline=plan)
 
 
@@ -68,9 +71,15 @@ class _Parts:
 class _Order:
     """The new order of one program."""
 
-    def __init__(self, graph: Graph, plan: PipelinePlan, rank: int) -> None:
-        self.graph, self.plan, self.rank = graph, plan, rank
-        self.old = {node: i for i, node in enumerate(graph.nodes)}
+    def __init__(
+        self, program: Program, plan: PipelinePlan, rank: int, overlaps: Iterable[tuple[int, int]]
+    ) -> None:
+        self.graph, self.plan, self.rank = program.graph, plan, rank
+        self.old = {node: i for i, node in enumerate(self.graph.nodes)}
+        inputs = program.placeholders
+        self.same_memory: dict[Node, Node] = {}  # an input -> another one in the same memory
+        for i, j in sorted(overlaps):
+            self.same_memory[inputs[j]] = self.same_memory.get(inputs[i], inputs[i])
         self.stage = plan.stage_of(rank)
         self.parts, self.action_of = _Parts(), dict[Node, Action]()
         self._assign()
@@ -246,7 +255,7 @@ class _Order:
             if part == "forward":
                 at = Action("backward", micro_batch), "begin"
             else:
-                at = Action("backward", micro_batch + 1), "end"
+                at = Action("backward", micro_batch + len(self.plan.placements)), "end"
             if at[0] in actions:
                 waits.update(dict.fromkeys(chain, at))
             else:
@@ -279,10 +288,14 @@ class _Order:
                 continue
             if (samples(node.target) or node.target in _STATE_FUNCTIONS) and node not in forked:
                 accesses.setdefault("random numbers", []).append((node, True))
-            written = {base_of(n) for n in written_args(node)}
-            for source in {base_of(n) for n in _read(node)} | written:
+            written = set(map(self._memory_of, written_args(node)))
+            for source in {*map(self._memory_of, _read(node)), *written}:
                 accesses.setdefault(source, []).append((node, source in written))
         return accesses
+
+    def _memory_of(self, node: Node) -> Node:
+        base = base_of(node)
+        return self.same_memory.get(base, base)
 
     def _forks_of_random_numbers(self) -> set[Node]:
         """Return the random nodes of backward parts that leave the generator as they found it.

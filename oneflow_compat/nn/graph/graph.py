@@ -358,12 +358,14 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
 
     def _staged(self) -> list[_graph.StagedModule]:
         """Return the modules whose blocks have a pipeline stage."""
-        blocks = [proxy for block in self._blocks.values() for proxy in block._proxies()]
-        settings = [(proxy._origin, proxy.config) for proxy in blocks]
+        proxies = [proxy for block in self._blocks.values() for proxy in block._proxies()]
+        blocks = [(proxy._origin, proxy.config) for proxy in proxies]
         return [
-            _graph.StagedModule(module, f"{of.name_prefix}{of.name}", of.stage_id, of.stage_placement)
-            for module, of in settings
-            if of.stage_id is not None
+            _graph.StagedModule(
+                module, f"{block.name_prefix}{block.name}", block.stage_id, block.stage_placement
+            )
+            for module, block in blocks
+            if block.stage_id is not None
         ]
 
     def _recomputed(self) -> list[Module]:
