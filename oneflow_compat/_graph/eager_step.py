@@ -24,6 +24,7 @@ from .call.epilogue import step_schedulers
 from .call.module_modes import ModeNotice
 from .capture.build import autocast_of, join_batches, loss_factor, split_batch
 from .capture.patches.patching import everything_undone, patched
+from .capture.patches.stages import inputs_on_stages
 from .capture.side_effects.set_aside import GradientsAside, ModesOfFirstCapture
 from .capture.state_map import StateMap, memory_id, resolve
 from .capture.update.kept_gradients import KeptGradients
@@ -63,6 +64,7 @@ class EagerStep:
             everything_undone(),
             GradientsAside(tensors if trains else ()) as aside,
             building_eagerly(),
+            inputs_on_stages(definition.stages()),
             ModesOfFirstCapture(self.assumptions, (("", module) for module in modules)),
             contextlib.ExitStack() as modes,
         ):

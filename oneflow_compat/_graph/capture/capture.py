@@ -11,6 +11,7 @@ from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, several
 from ..._global.tensor import memory_of
 from ..._global.zero import splitting
+from ..._processes import get_rank
 from ..._signals import second_interrupt_acts_at_once
 from ..errors import CAPTURED_AGAIN, CaptureError, NumbersFound, inside_another, no_error_is_caught
 from ..observe import (
@@ -33,6 +34,7 @@ from .outputs import outputs_of
 from .patches.patching import everything_undone, undone
 from .patches.random_state import python_samples
 from .patches.torch_patches import autograd_of_capture, capture_patches
+from .pipeline_order import in_pipeline_order
 from .rank_facts import note_state, shared_calls
 from .recorder import Recorder
 from .results.histories import refuse_open_histories
@@ -157,6 +159,7 @@ class Capture:
         self._check_call()
         _prepare_torch()
         definition, recorder = self.definition, self.recorder
+        self.plan = definition.pipeline_plan(self.config)
         definition.store_shards(self.config)
         # a training graph records gradients also when it is called under no_grad; an inference graph keeps
         # the caller's mode
@@ -437,7 +440,10 @@ class Capture:
             unknown_sizes=recorder.sizes.depend_on_values,
             dimensions=recorder.dynamic.guards() if recorder.dynamic is not None else None,
         )
-        guards = guards_of(self, free_index, *shared_memory(self, program))
+        overlaps, merged = shared_memory(self, program)
+        if self.plan is not None:
+            program = in_pipeline_order(program, self.plan, get_rank(), overlaps)
+        guards = guards_of(self, free_index, overlaps, merged)
         shared = shared_calls(recorder.calls, results.leaves)
         return Captured(
             program,

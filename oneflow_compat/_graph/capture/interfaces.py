@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..assumptions import Assumptions
     from ..config import Config
     from ..definition import GraphDefinition
+    from ..pipeline_plan import PipelinePlan
     from ..program.guards.scalar_guards import Condition
     from ..program.live_numbers import LiveNumber
 
@@ -40,6 +41,7 @@ class RecorderInterface(Protocol):
     fakes: list[weakref.ref[RecordedTensor]]
     numbers: list[weakref.ref[LiveNumber]]
     unfolds: Any
+    micro_batch: int | None
 
     def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
         """Return (node, twin) of a real tensor met inside the capture."""
@@ -87,6 +89,7 @@ class CaptureInterface(Protocol):
     options: Any  # OptionReads
     number_inputs: Any  # NumberInputs
     gradient_names: dict[int, str]
+    plan: PipelinePlan | None
     consumed: list[Any]  # the roots of each backward(), whose history is gone
 
     @property

@@ -29,6 +29,7 @@ from .patching import answered_in_build, everywhere, global_hook, patched, patch
 from .random_state import generators_of_build, states_of_generators
 from .recurrent_layers import recurrent_layers
 from .size_builtins import builtins_of_sizes
+from .stages import inputs_on_stages
 from .tensor_texts import texts_of_tensors
 from .traced_questions import answers_of_eager
 from .value_readers import value_readers
@@ -77,6 +78,8 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(torch_checkpoints(patched, capturing, capture.recorder))
         for module in resolve(capture.definition.recompute):
             stack.enter_context(recomputed(module, capturing, capture.recorder))
+        # a move is not computed again in backward
+        stack.enter_context(inputs_on_stages(capture.definition.stages()))
         yield
 
 
