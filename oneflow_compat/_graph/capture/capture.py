@@ -440,10 +440,10 @@ class Capture:
             unknown_sizes=recorder.sizes.depend_on_values,
             dimensions=recorder.dynamic.guards() if recorder.dynamic is not None else None,
         )
-        overlaps, merged = shared_memory(self, program)
+        overlaps, *merged = shared_memory(self, program)
         if self.plan is not None:
             program = in_pipeline_order(program, self.plan, get_rank(), overlaps)
-        guards = guards_of(self, free_index, overlaps, merged)
+        guards = guards_of(self, free_index, overlaps, *merged)
         shared = shared_calls(recorder.calls, results.leaves)
         return Captured(
             program,
