@@ -33,6 +33,8 @@ from .placement import placement as Placement
 from .reading import ReadableTensor, full_tensor
 from .rules import views
 from .shards import local_as_dtensor, redistributed_shard, shard_of, strides_in_order_of
+from .stage_routes import is_between_stages
+from .stage_transfers import moved_shard
 
 SBP = Sequence[sbp.sbp]
 
@@ -243,6 +245,9 @@ def replicate(tensor: torch.Tensor, mesh: DeviceMesh) -> GlobalDTensor:
 def redistribute(tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP) -> GlobalDTensor:
     """Return the tensor on another placement or with another SBP, outside of autograd."""
     mesh, targets = mesh_of(placement), to_torch(nd_sbp)
+    if tensor.device_mesh != mesh and is_between_stages():
+        with torch.no_grad():
+            return wrap_shard(moved_shard(tensor._dtensor, mesh, targets), mesh, targets, tensor.shape)
     if tensor.device_mesh != mesh:
         return from_full(full_tensor(tensor), placement, nd_sbp)
     if list(tensor.placements) == targets:

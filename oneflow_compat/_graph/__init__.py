@@ -9,6 +9,7 @@ Two front ends use it (nn/graph/ and compatible/single_client/); it knows neithe
         optimizers=(),        # [(torch.optim.Optimizer, lr scheduler or None), ...]
         grad_scaler=None,     # torch.amp.GradScaler, StaticGradScaler or None
         recompute=(),         # modules whose activations are recomputed in backward
+        stages=tuple,         # returns the modules with a pipeline stage
         name="graph",
         owner=None,           # the object whose method build() is: its attributes are state
         writes_through=lambda: True,  # False: writes to arguments and captured tensors stay inside the call
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from .explanations import explained as explained
     from .explanations import of_samplers as of_samplers
     from .observe import why_unobserved as why_unobserved
+    from .pipeline_plan import SCHEDULES as SCHEDULES
+    from .pipeline_plan import StagedModule as StagedModule
     from .program import html_report as html_report
     from .program.captured import Effects as Effects
     from .program.codegen import compile_program as compile_program
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
     from .saved import schedules as schedules
     from .saved import writer as writer
     from .saved.loaded import LoadedGraph as LoadedGraph
+    from .saved.state_writes import with_state_writes as with_state_writes
     from .tracebacks import fold as fold
 
 require(GRAPHS)
@@ -108,6 +112,7 @@ _FACE = {
     ".errors": "CodeLocation inside_another location_text user_location",
     ".explanations": "Explanation explained of_samplers",
     ".observe": "why_unobserved",
+    ".pipeline_plan": "SCHEDULES StagedModule",
     ".program.captured": "Effects",
     ".program.codegen": "compile_program",
     ".program.locations": "GroupOption",
@@ -115,6 +120,7 @@ _FACE = {
     ".program.passes": "pass_names",
     ".program.program": "Program Slot",
     ".saved.loaded": "LoadedGraph",
+    ".saved.state_writes": "with_state_writes",
     ".tracebacks": "fold",
 }
 _HOME = {name: module for module, names in _FACE.items() for name in names.split()}

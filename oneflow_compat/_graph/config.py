@@ -23,6 +23,8 @@ class Config:
     backend: "aten", "inductor", ... or None for the package's choice (see default_backend in compile/).
     amp: run build() under autocast; amp_dtype None means float16 on CUDA and bfloat16 on the CPU.
     accumulation: number of micro batches that one call is split into.
+    pipeline_schedule: the order of micro batches on several stages, "1f1b" or "gpipe". None: see
+        pipeline_plan.py.
     fuse_update: trace the optimizer through torch's fused multi-tensor operator if it has one (ROUNDING).
         None lets the backend choose: off for aten, on for the compiling backends.
     multi_tensor: trace the optimizer through torch's foreach form (EXACT on the CPU); None lets the engine
@@ -52,6 +54,7 @@ class Config:
     amp: bool = False
     amp_dtype: torch.dtype | None = None
     accumulation: int = 1
+    pipeline_schedule: str | None = None
     fuse_update: bool | None = None
     multi_tensor: bool | None = None
     fuse_add_to_output: bool = False

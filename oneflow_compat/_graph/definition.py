@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import _processes
 from .._global.marks import OfSeveralRanks, several
 from .._global.tensor import of_several_ranks
+from .errors import UsageError
+from .pipeline_plan import plan_of
 from .program.pytree import positional_names, tree_leaves
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from .argument_numbers import ArgumentNumbers
     from .config import Config
     from .cut_step import CutStep
+    from .pipeline_plan import PipelinePlan, StagedModule
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class GraphDefinition:
     optimizers: Sequence[Any] | Callable[[], Any] = ()
     grad_scaler: Any = None
     recompute: Sequence[torch.nn.Module] | Callable[[], Any] = ()
+    stages: Callable[[], Sequence[StagedModule]] = tuple  # the modules with a pipeline stage
     name: str = "graph"
     unrecorded: Callable[..., Any] | None = None  # build(), without what a front end notes for its listings
     owner: object = None  # the object whose method build() is; its attributes are state
@@ -62,6 +67,20 @@ class GraphDefinition:
         return any(getattr(part, "_is_ddp_module", False) for part in parts) or any(
             isinstance(leaf, OfSeveralRanks) for leaf in tree_leaves((values, state))
         )
+
+    def pipeline_plan(self, config: Config) -> PipelinePlan | None:
+        """Return the plan of the pipeline, or None if the micro batches run one after another."""
+        if not (several() and self.updates_after_build and config.accumulation > 1):
+            return None
+        rank, world = _processes.get_rank(), _processes.get_world_size()
+        plan = plan_of(self.stages(), config.pipeline_schedule, config.accumulation, rank, world)
+        if plan is not None and config.backend not in ("aten", "auto"):
+            raise UsageError(
+                f"a pipeline of {len(plan.placements)} stages was asked for with the backend"
+                f" {config.backend!r}, which would change the order of sends",
+                'Choose config.set_backend("aten").',
+            )
+        return plan
 
     def store_shards(self, config: Config) -> None:
         """Store parameters and optimizer state as shards of the ranks, if the options ask for it."""

@@ -23,6 +23,7 @@ from .._signals import held
 from .call.epilogue import step_schedulers
 from .capture.build import autocast_of, join_batches, loss_factor, split_batch
 from .capture.patches.patching import everything_undone, patched
+from .capture.patches.stages import inputs_on_stages
 from .capture.side_effects.set_aside import GradientsAside, ModesOfFirstCapture
 from .capture.state_map import StateMap, resolve
 from .capture.update.kept_gradients import KeptGradients
@@ -64,6 +65,7 @@ class EagerStep:
             everything_undone(),
             GradientsAside(tensors if trains else ()) as aside,
             building_eagerly(),
+            inputs_on_stages(definition.stages()),
             ModesOfFirstCapture(self.assumptions, (("", module) for module in modules)),
             contextlib.ExitStack() as modes,
         ):

@@ -18,6 +18,13 @@ GRAPH_CONFIG = {
             " compiles with inductor once that pays. Without a C++ compiler the default is aten"
         ),
     ),
+    "pipeline_schedule": (
+        "ours",
+        (
+            "with several ranks, stages and micro batches: gpipe or 1f1b. The default is 1f1b, or gpipe if"
+            " there are fewer micro batches than stages"
+        ),
+    ),
     "dynamic": (
         "ours",
         (

@@ -65,6 +65,10 @@ EAGER = {
         "Under a dispatch mode, torch._foreach_mul_ counts no writes, and a view has its old gradient.",
         "_graph/capture/written_lists.py:calls_of_apart",
     ),
+    "order of the last stage in 1F1B": Defect(
+        "Schedule1F1B numbers the micro batches of the last stage's forward parts from 1 instead of 0.",
+        "_graph/pipeline_plan.py:_numbered_from_zero",
+    ),
 }
 
 # DTensor, on two ranks

@@ -539,6 +539,12 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "tests/fuzz/fuzz_ranks.py",
     ),
     (
+        "torch.distributed.distributed_c10d",
+        "_resolve_process_group",
+        "the ranks of a collective that a program with pipeline stages records",
+        "tests/ranks/test_pipelines.py",
+    ),
+    (
         "torch.distributed.ProcessGroup",
         "_get_sequence_number_for_group",
         "counting collectives, so that ranks can compare them",
@@ -558,8 +564,8 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "torch.ops._c10d_functional",
-        "all_gather_into_tensor_coalesced",
-        "gathering parameters in buckets",
+        "all_gather_into_tensor_coalesced wait_tensor",
+        "gathering parameters in buckets, and waiting for what pipeline stages send",
         "tests/ranks/test_ranks.py",
         GRAPHS,
     ),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -411,6 +412,13 @@ def list_of_one_result_ends_the_process():
     return subprocess.run(command, capture_output=True, timeout=seconds(300)).returncode < 0
 
 
+def last_stage_begins_with_the_second_micro_batch():
+    from torch.distributed.pipelining.schedules import get_schedule_class  # torch may have no distributed
+
+    order = get_schedule_class("1F1B")(SimpleNamespace(num_stages=2), 3).pipeline_order
+    return next(action for action in order[1] if action is not None).microbatch_index != 0
+
+
 def writes_of_lists_are_not_counted():
     with FakeTensorMode():
         x = torch.ones(3)
@@ -436,6 +444,7 @@ REPRODUCERS = {
     "fused SGD, half precision": fused_sgd_of_half,
     "operator that fails in a trace": failed_operator_of_a_trace_ends_the_process,
     "writes of lists under a mode": writes_of_lists_are_not_counted,
+    "order of the last stage in 1F1B": last_stage_begins_with_the_second_micro_batch,
     "reductions over no dimension": reduction_over_no_dimension,
     "logsumexp with keepdim": logsumexp_with_keepdim,
     "negative dim of cumsum": cumsum_of_the_last_dimension,

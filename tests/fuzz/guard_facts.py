@@ -45,6 +45,27 @@ def attribute(kind, value, read, *changes, file=""):
     return Fact(kind, read, changes, file, f"self.aN_ = {value}", "aN_")
 
 
+def containers(kind, make, left, right, file=""):
+    """Facts of two tensors in a container that another one replaces, outside and by build().
+
+    `make`: the container, with L and R for the tensors; `left` and `right` read them from `v`.
+    """
+    held = lambda left, right: make.replace("L", left).replace("R", right)
+    tensors = [f"torch.full((4,), {value})" for value in (1.5, 1.0, 2.0, 0.5)]
+    first, other, twice = held(*tensors[:2]), held(*tensors[2:]), held("t", "t")
+    swapped = held(right.replace("v", "model.aN_"), left.replace("v", "model.aN_"))
+    changes = f"model.aN_ = {other}", f"model.aN_ = {swapped}", f"t = {tensors[2]}; model.aN_ = {twice}"
+    reads = f"def readN_(v, y):\n    return y * {left} + {right}\n"
+    binds = reads + (
+        f"def bindN_(model, y):\n    v, new = model.aN_, y.detach().mean(0)\n"
+        f"    model.aN_ = {held('new', left)}\n    return y * {left} + {right}\n"
+    )
+    return (
+        attribute(f"tensors in {kind}", first, "readN_(self.aN_, y)", *changes, file=file + reads),
+        attribute(f"state in {kind}", first, "bindN_(self, y)", *changes, file=file + binds),
+    )
+
+
 FACTS = (
     # globals, by how the function that reads them is reached
     global_fact("global", "y * KN_"),
@@ -64,6 +85,13 @@ FACTS = (
     global_fact("global in a generator", "sum(y * KN_ for _ in range(2))"),
     global_fact("global in a partial", "self.qN_(y)", "def gN_(z, y):\n    return y * KN_ + z\n", "self.qN_ = functools.partial(gN_, 1.0)"),
     global_fact("global in a callable object", "self.cN_(y)", "class CallN_:\n    def __call__(self, y):\n        return y * KN_\n", "self.cN_ = CallN_()"),
+    # containers of tensors
+    *containers("a tuple", "(L, R)", "v[0]", "v[1]"),
+    *containers("a named tuple", "PairN_(L, R)", "v.left", "v[1]", file="PairN_ = collections.namedtuple('PairN_', 'left right')\n"),
+    *containers("a list", "[L, R]", "v[0]", "v[1]"),
+    *containers("a nested list", "[[L], {'r': R}]", "v[0][0]", "v[1]['r']"),
+    *containers("a dict", "{'l': L, 'r': R}", "v['l']", "v['r']"),
+    *containers("a dataclass", "DataN_(L, R)", "v.left", "v.right", file="@dataclasses.dataclass\nclass DataN_:\n    left: torch.Tensor\n    right: torch.Tensor\n"),
     # the user's other files
     Fact("constant of a module", "y * settings.SN_", ("settings.SN_ = 2.5", "settings.SN_ = 1.0"), "settings.SN_ = 1.0\n", word="SN_"),
     Fact("element of a module's table", "y * settings.TN_['a'][1]", ("settings.TN_['a'][1] = 3.0", "settings.TN_ = {'a': [0.0, 2.0]}"), "settings.TN_ = {'a': [1.0, 1.0]}\n", word="TN_"),

@@ -13,7 +13,7 @@ from checks import RANK
 CHECKS = {**vars(checks_of_tensors), **vars(checks_of_training), **vars(checks_of_files)}
 
 
-if __name__ == "__main__":
+def main():
     failed = []
     for name in sys.argv[1:]:
         try:
@@ -23,3 +23,7 @@ if __name__ == "__main__":
             print(f"rank {RANK}: {name}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
             break  # the other ranks may wait in another call: the launcher ends them
     sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

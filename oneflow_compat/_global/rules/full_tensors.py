@@ -15,6 +15,7 @@ from ..global_dtensor import GlobalDTensor, map_tensors, replicate
 from ..mesh import group_of_mesh, is_member
 from ..reading import about, full_tensor
 from ..shards import shard_of
+from ..stage_routes import is_between_stages
 from .operator_facts import UNDECLARED_WRITES
 
 aten = torch.ops.aten
@@ -26,7 +27,7 @@ def on_full_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], me
 
     def full(t: GlobalDTensor) -> torch.Tensor:
         if id(t) not in full_tensors:
-            full_tensors[id(t)] = (t, full_tensor(t))
+            full_tensors[id(t)] = (t, _full_where_needed(t) if is_between_stages() else full_tensor(t))
         return full_tensors[id(t)][1]
 
     out = func(*map_tensors(full, args), **map_tensors(full, kwargs))
@@ -41,6 +42,17 @@ def on_full_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], me
     return pytree.tree_map_only(
         torch.Tensor, lambda o: same[id(o)] if id(o) in same else replicate(o, mesh), out
     )
+
+
+def _full_where_needed(tensor: GlobalDTensor) -> torch.Tensor:
+    """Return the full tensor on the ranks that have data of it. Others get a tensor of the shape only.
+
+    In a pipeline a broadcast to all ranks would make them wait for each other.
+    """
+    if is_member(tensor.device_mesh):
+        full: torch.Tensor = tensor._dtensor.full_tensor()
+        return full
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor._local_tensor.device)
 
 
 def compute_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -80,7 +80,9 @@ class Entry:
 
     def values_besides_arguments(self) -> tuple[Any, ...]:
         """Return the values of the slots, with None for arguments. Raise if a tensor no longer fits."""
-        if not self.prologue.holds_without_arguments((Stage.TENSORS,)):
+        # the tests of Python values find the tensors that the last run bound to attributes
+        stages = (Stage.STATE, Stage.TENSORS) if self.effects.attributes else (Stage.TENSORS,)
+        if not self.prologue.holds_without_arguments(stages):
             failure = self.validity.failure
             changed = failure.label if failure is not None else "of a parameter"
             raise RuntimeError(

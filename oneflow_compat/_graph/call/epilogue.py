@@ -90,9 +90,7 @@ class Epilogue:
     ) -> Any:
         """Store what build() stored, and return its results: a list that lies in several of them is one."""
         attributes = self.effects.attributes
-        trees = [
-            _updated(attribute, value) for attribute, value in zip(attributes, self._stored_values(outputs))
-        ]
+        trees: list[Any] = list(self._stored_values(outputs))
         trees.append(self._results_of(outputs[: self._result_count], changed, args, kwargs))
         share(trees, self.effects.shared_containers)
         for attribute, value in zip(attributes, trees):
@@ -131,7 +129,7 @@ class Epilogue:
     def _store_attributes(self, outputs: Sequence[Any]) -> Sequence[Any]:
         """Bind the tensors of this run to the buffers and attributes that build() assigned."""
         for attribute, value in zip(self.effects.attributes, self._stored_values(outputs)):
-            _bind(attribute, _updated(attribute, value))
+            _bind(attribute, value)
         return outputs[: self._result_count]
 
     def _stored_values(self, outputs: Sequence[Any]) -> Iterator[Any]:
@@ -145,18 +143,6 @@ class Epilogue:
         for attribute in self.effects.attributes:
             leaves = [next(values) if is_run_value(leaf) else leaf for leaf in attribute.leaves]
             yield tree_unflatten(leaves, attribute.spec)
-
-
-def _updated(attribute: StoredAttribute, new: Any) -> Any:
-    """Return what an attribute gets: the dict that is there, if its new entries suffice."""
-    if attribute.appends or attribute.replaces or type(new) is not dict:
-        return new
-    container = attribute.container
-    old = container.get(attribute.key) if isinstance(container, dict) else container[attribute.key]
-    if type(old) is not dict or old.keys() != new.keys():
-        return new
-    old.update(new)  # another dict object would need another program
-    return old
 
 
 def _bind(attribute: StoredAttribute, value: Any) -> None:

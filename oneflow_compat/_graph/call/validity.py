@@ -94,7 +94,9 @@ class Validity:
             )
         else:
             self._tensors.bind(tensors)
-        self.memory = MemoryIdentity(self.program, self.guards.overlaps, self.guards.merged)
+        self.memory = MemoryIdentity(
+            self.program, self.guards.overlaps, self.guards.merged, self.guards.merged_free
+        )
         self._optimizer_checker = scope.bind(self.optimizers.checker)
         named_tensors = scope.bind(self._tensors.guards)
         return (

@@ -15,6 +15,7 @@ import torch.utils._pytree as pytree
 
 from ..._global.marks import is_global
 from ..._global.program_results import wrappers
+from ..._global.stage_routes import between_stages
 from ..cut_step import variables_of_head
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, UsageError, raised_at
 from ..program.object_trees import has_objects, owners_of_leaves
@@ -143,8 +144,13 @@ def run_build(capture: CaptureInterface, flat: list[Any]) -> Results:
         return _once(capture, flat)
     splits = [split_batch(v, parts) if isinstance(v, torch.Tensor) else [v] * parts for v in flat]
     results = []
-    for k in range(parts):
-        results.append(_once(capture, [s[k] for s in splits]))
+    try:
+        with between_stages(capture.plan is not None):
+            for k in range(parts):
+                capture.recorder.micro_batch = k
+                results.append(_once(capture, [s[k] for s in splits]))
+    finally:
+        capture.recorder.micro_batch = None
     spec = results[0].spec
     if any(r.uses_arguments for r in results):
         raise CaptureError(

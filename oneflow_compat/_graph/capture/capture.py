@@ -11,6 +11,7 @@ from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, several
 from ..._global.tensor import memory_of
 from ..._global.zero import splitting
+from ..._processes import get_rank
 from ..._signals import second_interrupt_acts_at_once
 from ..errors import CAPTURED_AGAIN, CaptureError, NumbersFound, inside_another, no_error_is_caught
 from ..guards import sources
@@ -28,12 +29,13 @@ from .outputs import outputs_of
 from .patches.patching import everything_undone, undone
 from .patches.random_state import python_samples
 from .patches.torch_patches import autograd_of_capture, capture_patches
+from .pipeline_order import in_pipeline_order
 from .rank_facts import note_state, shared_calls
 from .recorder import Recorder
 from .results.histories import refuse_open_histories
 from .side_effects.caller_tensors import keep_callers_values, warn_of_kept_values
 from .side_effects.gradients_of_call import GradientsOfCall, LeftGradients
-from .side_effects.module_changes import ModuleChanges, memories, stored_outside
+from .side_effects.module_changes import ModuleChanges, stored_outside
 from .side_effects.set_aside import (
     GradientsAside,
     ModesOfFirstCapture,
@@ -154,6 +156,7 @@ class Capture:
         self._check_call()
         _prepare_torch()
         definition, recorder = self.definition, self.recorder
+        self.plan = definition.pipeline_plan(self.config)
         definition.store_shards(self.config)
         # a training graph records gradients also when it is called under no_grad; an inference graph keeps
         # the caller's mode
@@ -173,9 +176,7 @@ class Capture:
         else:
             grads = GradientsAside(self.tensors)
         self._gradients, recorder.on_lift = grads, grads.hide
-        modules = self.modules = ModuleChanges(
-            list(early.all_modules()), definition.owner, recorder, definition.steps_in_build
-        )
+        modules = self.modules = ModuleChanges(list(early.all_modules()), definition.owner)
         ends_capture = self.config.ends_capture
         self.reads = observe(self._note_module, ends_capture, definition.steps_in_build)
         self.reads.numbers = self.number_inputs.places
@@ -284,13 +285,10 @@ class Capture:
             results = self._build(inputs)
         check_results(results)
         self.recorder.phase = "state"
-        rebound = modules.changes()
+        modules.compare()
         modules.store_created(v for v in results.leaves if isinstance(v, torch.nn.Module))
-        self.attributes = modules.stored_attributes(memories([*inputs, *results.leaves]))
+        self.attributes = modules.stored_attributes()
         self._finish_reads(inputs, results.leaves)
-        for old, new in rebound:
-            with torch.no_grad():
-                old.copy_(new)
         if isinstance(self._gradients, GradientsOfCall):
             self.state = early
             self._finish_step(inputs, results, self._gradients)
@@ -440,7 +438,10 @@ class Capture:
             unknown_sizes=recorder.sizes.depend_on_values,
             dimensions=recorder.dynamic.guards() if recorder.dynamic is not None else None,
         )
-        guards = guards_of(self, free_index, *shared_memory(self, program))
+        overlaps, *merged = shared_memory(self, program)
+        if self.plan is not None:
+            program = in_pipeline_order(program, self.plan, get_rank(), overlaps)
+        guards = guards_of(self, free_index, overlaps, *merged)
         shared = shared_calls(recorder.calls, results.leaves)
         return Captured(
             program,

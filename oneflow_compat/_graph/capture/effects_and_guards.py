@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,6 +13,9 @@ from ..program.captured import Effects, Guards
 from ..program.shared_containers import shared_places
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..program.locations import StateEntry
     from ..program.shared_containers import Container
     from .interfaces import CaptureInterface
     from .outputs import Outputs
@@ -50,7 +53,13 @@ def effects_of(
     )
 
 
-def guards_of(capture: CaptureInterface, free_index: Any, overlaps: Any, merged: Any) -> Guards:
+def guards_of(
+    capture: CaptureInterface,
+    free_index: Mapping[int, int | None],
+    overlaps: frozenset[tuple[int, int]],
+    merged: tuple[tuple[int, StateEntry], ...],
+    merged_free: tuple[tuple[int, torch.Tensor], ...],
+) -> Guards:
     """Return what the capture assumed."""
     recorder, update = capture.recorder, capture.update
     named = (entry.tensor for entry in capture.state.by_id.values())
@@ -60,6 +69,7 @@ def guards_of(capture: CaptureInterface, free_index: Any, overlaps: Any, merged:
         live_options={o: frozenset(names) for o, names in capture.assumptions.live_options.items()},
         overlaps=overlaps,
         merged=merged,
+        merged_free=merged_free,
         options_read=frozenset(capture.options.indices),
         options_as_inputs=frozenset(capture.options.nodes),
         branches=recorder.sizes.branches,

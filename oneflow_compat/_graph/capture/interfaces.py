@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..definition import GraphDefinition
     from ..guards.conditions import Condition
     from ..guards.observed import Observed
+    from ..pipeline_plan import PipelinePlan
     from ..program.live_numbers import LiveNumber
 
 
@@ -41,6 +42,7 @@ class RecorderInterface(Protocol):
     fakes: list[weakref.ref[RecordedTensor]]
     numbers: list[weakref.ref[LiveNumber]]
     unfolds: Any
+    micro_batch: int | None
 
     def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
         """Return (node, twin) of a real tensor met inside the capture."""
@@ -88,6 +90,7 @@ class CaptureInterface(Protocol):
     options: Any  # OptionReads
     number_inputs: Any  # NumberInputs
     gradient_names: dict[int, str]
+    plan: PipelinePlan | None
     consumed: list[Any]  # the roots of each backward(), whose history is gone
 
     @property

@@ -68,6 +68,8 @@ def note_state(capture: CaptureInterface, inputs: Iterable[Any], names: Iterable
         value = getattr(capture.config, option)
         value = "aten" if value == "auto" else value  # collectives run on aten then
         log.add_fact(f"the option {option} = {value!r}")
+    if capture.plan is not None:
+        log.add_fact(f"the pipeline {capture.plan}")
     for name, value in zip(names, inputs):
         if isinstance(value, OfSeveralRanks):
             log.add_argument(value, name)

@@ -95,6 +95,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.regions: tuple[str, ...] = ()  # what record_function() has opened
         self.recomputing = False
         self.phase = "forward"
+        self.micro_batch: int | None = None  # the one that build() computes, if there are several
         # memory layout of a lifted tensor -> (node, twin), so that p.data is p
         self.twins: dict[Hashable, tuple[Node, RecordedTensor]] = {}
         self.copied = CopiedViews(self)
@@ -448,6 +449,8 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _annotate(self, node: Node) -> None:
         node.meta["phase"] = self.phase
+        if self.micro_batch is not None:
+            node.meta["micro_batch"] = self.micro_batch
         if self.recomputing:
             node.meta["recomputed"] = True
         node.meta["location"] = user_location(2)

@@ -10,6 +10,7 @@ import torch
 
 from ..._global.marks import OfSeveralRanks
 from ..._global.tensor import memory_of
+from ..guards.adoption import tensor_pairs
 from ..program.locations import Argument, FreeTensor, Gradient, GroupOption, OptimizerState
 from ..program.nested_state import leaves
 from ..program.program import Slot, roots, written_args
@@ -92,22 +93,31 @@ class _Naming:
 
 
 def shared_memory(capture: CaptureInterface, program: Program) -> tuple[Any, ...]:
-    """Return (overlapping slots, tensors merged into the slot of another tensor) of a captured program."""
+    """Return (overlapping slots, named tensors, other tensors merged into another's slot) of a program.
+
+    Tensors that no guard compares were made for the capture only, as `p.data` is.
+    """
+    pairs = (pair for guard in capture.observed.guards for pair in tensor_pairs(guard.value, None))
+    read = {id(tensor) for tensor, _ in pairs}
     tensors: dict[Any, Any] = {}
     for tensor, node, _ in capture.recorder.lifted.values():
         tensors.setdefault(node, []).append(tensor)
-    values, merged = [], []
+    values: list[Any] = []
+    merged: list[Any] = []
+    merged_free: list[Any] = []
     for i, (node, slot) in enumerate(zip(program.placeholders, program.slots)):
         if isinstance(slot.location, Argument):
             values.append(capture.args_flat[slot.location.index])
             continue
         representative, *rest = tensors.get(node, [None])
         values.append(representative)
-        entries = [capture.state.entry(tensor) for tensor in rest]
-        merged += [
-            (i, entry) for entry in entries if entry is not None and entry.tensor is not representative
-        ]
-    return overlapping_slots(program.slots, values), tuple(merged)
+        for tensor in rest:
+            entry = capture.state.entry(tensor)
+            if entry is None:
+                merged_free += [(i, tensor)] if id(tensor) in read else []
+            elif entry.tensor is not representative:
+                merged.append((i, entry))
+    return overlapping_slots(program.slots, values), tuple(merged), tuple(merged_free)
 
 
 def _metadata(node: Node, written: Any) -> dict[Any, Any]:

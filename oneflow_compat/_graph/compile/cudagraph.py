@@ -1,12 +1,14 @@
 """A CUDA graph around the compiled forward and backward of a program: one launch per step.
 
 Arguments are copied into fixed buffers. Parameters, buffers and free tensors are read in place, so the region
-is recorded again when one of them has moved. The update runs outside, because a recording would freeze its
+is recorded again when one of them has moved. From then on, one that the region only reads is copied as well:
+build() may bind another tensor in each call. The update runs outside, because a recording would freeze its
 learning rate and step counters, which are Python numbers. The generator advances as in ordinary CUDA graph
 replay.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 
@@ -14,7 +16,7 @@ import torch
 
 from ..config import Config
 from ..errors import ProgramError
-from ..program.program import CompiledFunction, Program
+from ..program.program import CompiledFunction, Program, roots, written_args
 from ..program.random_functions import replays_random_numbers
 from . import BACKENDS
 from .call_wrapper import runner
@@ -57,7 +59,10 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
             region: CompiledFunction = compile_region(module, infos, config.backend_options, notice)
     else:
         region = torch.fx.GraphModule(module, module.graph).forward
-    recorded = proved(Recorded(region, copied), subject)
+    written = {root for node in module.graph.nodes for root in roots(written_args(node))}
+    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
+    movable = [i for i, node in enumerate(nodes) if slots[inputs[i]].role != "param" and node not in written]
+    recorded = proved(Recorded(region, copied, movable), subject)
     return runner(lambda: host_program(program, inputs, outputs, late, recorded))
 
 
@@ -69,21 +74,24 @@ class Recorded:
 
     __name__ = "recorded"  # torch.fx derives a node name from it
 
-    def __init__(self, region: CompiledFunction, copied: list[int]) -> None:
-        self.region, self.copied = region, set(copied)
+    def __init__(self, region: CompiledFunction, copied: list[int], movable: Sequence[int] = ()) -> None:
+        """`copied` and `movable` are indices of inputs; a movable one is copied once it has moved."""
+        self.region, self.copied, self.movable = region, set(copied), set(movable)
         self.graph: torch.cuda.CUDAGraph | None = None  # a CUDAGraph, after the first call
-        self.addresses: tuple[int, ...] = ()
+        self.addresses: dict[int, int] = {}  # of the inputs that are read in place
 
     def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
-        addresses = tuple(v.data_ptr() for i, v in enumerate(values) if i not in self.copied)
+        addresses = {i: v.data_ptr() for i, v in enumerate(values) if i not in self.copied}
         if self.graph is None or addresses != self.addresses:
-            self._record(values, addresses)
+            moved = {i for i in addresses if self.addresses.get(i, addresses[i]) != addresses[i]}
+            self.copied |= moved & self.movable
+            self._record(values, {i: addresses[i] for i in addresses.keys() - self.copied})
         for i in self.copied:
             self.inputs[i].copy_(values[i])
         self.graph.replay()
         return [o.clone() for o in self.outputs]
 
-    def _record(self, values: tuple[torch.Tensor, ...], addresses: tuple[int, ...]) -> None:
+    def _record(self, values: tuple[torch.Tensor, ...], addresses: dict[int, int]) -> None:
         self.inputs = [v.clone() if i in self.copied else v for i, v in enumerate(values)]
         kept = [v.clone() for v in self.inputs]
         state = torch.cuda.get_rng_state()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -73,6 +73,7 @@ class Adoption:
         self.values: list[tuple[Guard, object]] = []  # (guard, its value now)
         self.replaced: dict[int, tuple[object, object]] = {}  # id(old object) -> (old, new)
         self.has_tensors = False
+        self.added_guards = False  # for a replaced object that a guarded source still holds
         self.moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # id(old tensor) -> (old, new)
         self._by_owner: dict[int, list[Guard]] | None = None
 
@@ -102,8 +103,11 @@ class Adoption:
             return is_a(new, torch.Tensor) and _has_same_metadata(old, new) and id(old) not in self.pinned
         if type(old) is not type(new):
             return False
-        if elements or is_a(old, tuple):
+        if elements:
             return self.accepts_elements(old, new)
+        if is_a(old, tuple):
+            has_guards = type(old) is not tuple and bool(self._owned(old))
+            return self.accepts_elements(old, new) and (not has_guards or self.accepts_object(old, new))
         if is_plain(old):
             return id(old) not in self.pinned and is_same_plain(old, new)
         return self.accepts_object(old, new)
@@ -181,8 +185,7 @@ class Adoption:
     def apply(self, rebind: Rebind) -> Mapping[int, object]:
         """Let the program read the new tensors, and its guards compare with what is there now.
 
-        Return {id(tensor, or its attributes): the new owner of its guards}. If objects were replaced, the
-        guards follow already.
+        Return {id(old owner of guards): the new one}. If `self.added_guards`, the guards follow already.
         """
         moved = [(old, new) for old, new in self.moved.values() if new is not old]
         self.reads.move(moved, rebind)
@@ -193,10 +196,17 @@ class Adoption:
         owners: dict[int, object] = {}
         for before, now in moved:
             owners[id(before)], owners[id(before.__dict__)] = now, now.__dict__
-        if self.replaced:
+        if any(guard.value is old for old, _ in self.replaced.values() for guard in self.guards):
             for guard in self.guards if owners else ():
                 guard.owner = owners.get(id(guard.owner), guard.owner)
             self._follow_replaced()
+            self.added_guards = True
+            return owners
+        for old, new in self._replaced_owners():
+            owners[id(old)] = new
+        for old, _ in self.replaced.values():
+            for guard, owner in self._owned(old):
+                guard.value = guard.read(owners[id(owner)])
         return owners
 
     def _with_moved(self, value: object) -> object:
@@ -224,10 +234,13 @@ def tensor_pairs(old: Any, new: object) -> Iterator[tuple[torch.Tensor, object]]
     """Yield the tensors in a value, or in a tuple of values, each with the value that is there now."""
     if is_a(old, torch.Tensor):
         yield old, new
-    elif type(old) is tuple:
-        current: Iterable[object] = new if type(new) is tuple and len(new) == len(old) else (None,) * len(old)
-        for before, now in zip(old, current):
-            yield from tensor_pairs(before, now)
+    elif is_a(old, tuple):
+        before = list(tuple.__iter__(old))
+        now: list[object] = (
+            list(tuple.__iter__(cast("tuple[object, ...]", new))) if type(new) is type(old) else []
+        )
+        for pair in zip(before, now if len(now) == len(before) else [None] * len(before)):
+            yield from tensor_pairs(*pair)
 
 
 def _has_same_metadata(old: Any, new: Any) -> bool:

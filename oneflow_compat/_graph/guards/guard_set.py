@@ -63,7 +63,7 @@ class GuardSet:
             if tie is not None:
                 return failure_of(tie)
             owners = adoption.apply(rebind)
-            if adoption.replaced:  # guards follow other objects now
+            if adoption.added_guards:
                 self._is_checker_new, index = True, -1
                 self._build()
             else:  # a value that is made anew at each read differs again, so no group is looked at twice

@@ -249,7 +249,7 @@ class Settling:
         if any(store.appends for store in stores):
             return owner not in reads.writes.rearranged and not any(read == owner for read, _ in keys_read)
         if not guards_are_settled:
-            stores = [store for store in stores if not store.is_tensor]
+            stores = [store for store in stores if not store.is_state]
         if write.key is None:
             keys = {None, *(store.key for store in stores)}
         else:

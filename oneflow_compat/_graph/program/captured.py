@@ -37,7 +37,6 @@ class StoredAttribute:
     leaves: tuple[Any, ...]
     spec: TreeSpec
     appends: bool = False
-    replaces: bool = False  # a new dict is bound as it is; otherwise it updates the dict that is there
     containers: tuple[Container, ...] = ()  # lists, dicts and objects in the value
 
 
@@ -163,6 +162,7 @@ class Guards:
     overlaps: frozenset[tuple[int, int]] = frozenset()
     # (slot, StateEntry) of named tensors that are the same memory as the tensor of the slot
     merged: tuple[tuple[int, StateEntry], ...] = ()
+    merged_free: tuple[tuple[int, torch.Tensor], ...] = ()  # the same for tensors without a name
     # branch on a size that depends on values -> outcome, in the order of the program
     branches: Mapping[Branch, bool] = field(default_factory=dict)
     # whether the program assumes sizes that depend on values

@@ -45,6 +45,9 @@ class ProgramWithSlots(PrintableProgram, Protocol):
     @property
     def slots(self) -> Iterable[object]: ...
 
+    @property
+    def pipeline(self) -> object: ...
+
 
 Labels = Callable[[Any, torch.fx.Node], Any]
 _PYTHON: dict[Any, str] = {  # Python function -> how it is written
@@ -337,6 +340,16 @@ def _target_text(target: Target, names: _Names) -> str:
     return names.bind("f", target)
 
 
+def _section(node: torch.fx.Node, of_micro_batch: bool) -> str | None:
+    """Return the phase and the module of a node, for a comment above its statement."""
+    phase, module = node.meta.get("phase"), node.meta.get("module")
+    if phase is None and module is None:
+        return None
+    if of_micro_batch and "micro_batch" in node.meta:
+        phase = f"{phase} of micro batch {node.meta['micro_batch']}"
+    return f"{phase}: {module}" if module else str(phase)
+
+
 def readable(program: ProgramWithSlots) -> str:
     """Return the program as runnable Python code: `def program(...)` over torch.ops.
 
@@ -362,9 +375,9 @@ def readable(program: ProgramWithSlots) -> str:
         if node.op == "output":
             body.append("    " + _return(node, names))
             continue
-        section = (node.meta.get("phase"), node.meta.get("module"))
-        if section != current and section != (None, None):
-            body.append(f"    # {_comment(f'{section[0]}: {section[1]}' if section[1] else str(section[0]))}")
+        section = _section(node, program.pipeline is not None)
+        if section not in (current, None):
+            body.append(f"    # {_comment(section)}")
             current = section
         body.append("    " + _readable_statement(node, names))
         dead = [n.name for n in dies.get(node, ()) if n.op != "placeholder"]

@@ -12,6 +12,7 @@ import torch.fx
 from torch.utils._pytree import TreeSpec
 
 from ..errors import ProgramError
+from ..pipeline_plan import PipelinePlan
 from .codegen import readable
 from .locations import Argument, Location
 from .operators import facts_of, is_written
@@ -83,6 +84,7 @@ class Program:
     unknown_sizes: bool = False
     # some dimensions of arguments are symbols, which are strings in the shapes of tensors
     dimensions: DimensionGuards | None = None
+    pipeline: PipelinePlan | None = None  # whose order the operators have
     history: tuple[tuple[str, float, int], ...] = ()  # (stage name, seconds, nodes after it)
 
     def with_(self, **changes: Any) -> Program:

@@ -5,5 +5,6 @@ SEAM = (
     "loaded",
     "package",
     "schedules",
+    "state_writes",
     "writer",
 )

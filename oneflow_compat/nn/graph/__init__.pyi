@@ -207,7 +207,14 @@ class GraphModule:
     def stage_placement(self) -> _placement | None:
         ...
     def set_stage(self, stage_id: _int | None = None, placement: _placement | None = None) -> None:
-        """Pipeline stage of this block. On one rank it has no effect on the numbers."""
+        """Put this block on a stage of a pipeline.
+
+        With several ranks, global tensors among the inputs of a module move to `placement`. If the graph also
+        has micro batches, the stages run in the order of `config.pipeline_schedule`. On one rank a stage has
+        no effect.
+
+        ValueError unless the stage is a whole number from 0 on.
+        """
         ...
     def __init__(self, prefix: str = '', name: str = '', belonged_graph: Any = None, belonged_proxy: object | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
@@ -253,7 +260,14 @@ class GraphTensor:
     def stage_placement(self) -> _placement | None:
         ...
     def set_stage(self, stage_id: _int | None = None, placement: _placement | None = None) -> None:
-        """Pipeline stage of this block. On one rank it has no effect on the numbers."""
+        """Put this block on a stage of a pipeline.
+
+        With several ranks, global tensors among the inputs of a module move to `placement`. If the graph also
+        has micro batches, the stages run in the order of `config.pipeline_schedule`. On one rank a stage has
+        no effect.
+
+        ValueError unless the stage is a whole number from 0 on.
+        """
         ...
     def __init__(self, prefix: str = '', name: str = '', belonged_graph: Any = None, belonged_proxy: object | None = None, tensor_graph_type: str | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""

@@ -95,6 +95,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             optimizers=self._opts,
             grad_scaler=lambda: self._grad_scaler,
             recompute=self._recomputed,
+            stages=self._staged,
             name=self._name,
             unrecorded=lambda *args, **kwargs: self.build(*args, **kwargs),
             owner=self,
@@ -354,6 +355,18 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         if not name.startswith("_") and hasattr(torch.nn.Module, name):
             hint = f": a graph is no module; use {name} of the module that was given to the graph"
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
+
+    def _staged(self) -> list[_graph.StagedModule]:
+        """Return the modules whose blocks have a pipeline stage."""
+        proxies = [proxy for block in self._blocks.values() for proxy in block._proxies()]
+        blocks = [(proxy._origin, proxy.config) for proxy in proxies]
+        return [
+            _graph.StagedModule(
+                module, f"{block.name_prefix}{block.name}", block.stage_id, block.stage_placement
+            )
+            for module, block in blocks
+            if block.stage_id is not None
+        ]
 
     def _recomputed(self) -> list[Module]:
         return [

@@ -63,7 +63,14 @@ class _Stage:
         return self._stage_placement
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
-        """Pipeline stage of this block. On one rank it has no effect on the numbers."""
+        """Put this block on a stage of a pipeline.
+
+        With several ranks, global tensors among the inputs of a module move to `placement`. If the graph also
+        has micro batches, the stages run in the order of `config.pipeline_schedule`. On one rank a stage has
+        no effect.
+
+        ValueError unless the stage is a whole number from 0 on.
+        """
         _checked_stage(stage_id)
         self._stage_id, self._stage_placement, self._scope = stage_id, placement, None
 

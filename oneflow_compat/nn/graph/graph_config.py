@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..._errors import RefusedType, RefusedValue
-from ..._graph import Config, check_name, last_release, missing_package, pass_names
+from ..._graph import SCHEDULES, Config, check_name, last_release, missing_package, pass_names
 from ..._tables.graph_config import GRAPH_CONFIG
 from .job_message.settings import job_config
 
@@ -113,6 +113,17 @@ class GraphConfig:
         graphs only.
         """
         self._engine.accumulation = _positive("set_gradient_accumulation_steps", value)
+
+    def pipeline_schedule(self, name: Literal["gpipe", "1f1b"]) -> None:
+        """Choose the order of micro batches on the stages of `set_stage()`: "1f1b" or "gpipe".
+
+        The default is "1f1b", or "gpipe" if there are fewer micro batches than stages. ValueError for another
+        name.
+        """
+        if name not in SCHEDULES:
+            names = ", ".join(map(repr, SCHEDULES))
+            raise RefusedValue(f"pipeline_schedule: the name must be one of {names}, found {name!r}")
+        self._engine.pipeline_schedule = name
 
     def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
         """Trace the optimizer through torch's fused update operator where it has one."""

@@ -331,3 +331,12 @@ def test_what_a_recording_gives_is_not_written_by_the_next_one(recordings):
     first = recorded(torch.ones(3), w)
     second = recorded(torch.full((3,), 5.0), w)
     assert first[0].tolist() == [2.0] * 3 and second[0].tolist() == [10.0] * 3 and len(recordings) == 1
+
+
+def test_an_input_that_moves_is_copied_from_then_on(recordings):
+    recorded = cudagraph.Recorded(lambda x, w, v: (x * w + v,), [0], [1])
+    v = torch.ones(3)
+    results = [recorded(torch.ones(3), torch.full((3,), float(w)), v)[0].tolist() for w in range(4)]
+    assert results == [[w + 1.0] * 3 for w in range(4)] and len(recordings) == 2
+    moved = torch.full((3,), 7.0)  # not movable: recorded again
+    assert recorded(torch.ones(3), torch.ones(3), moved)[0].tolist() == [8.0] * 3 and len(recordings) == 3

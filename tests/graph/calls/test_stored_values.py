@@ -144,6 +144,117 @@ def count_of_rows(box):
     return lambda loss: box.a.append((loss > 0.1).sum().item())
 
 
+Pair = collections.namedtuple("Pair", "h c")
+STATES = {  # what makes the state of a recurrent step from two tensors -> how the step reads them
+    "tuple": (lambda h, c: (h, c), lambda state: state),
+    "tuple_in_a_tuple": (lambda h, c: ((h,), c), lambda state: (state[0][0], state[1])),
+    "named_tuple": (Pair, lambda state: (state.h, state.c)),
+    "list": (lambda h, c: [h, c], lambda state: state),
+    "dict": (lambda h, c: {"h": h, "c": c}, lambda state: (state["h"], state["c"])),
+    "one_tensor_twice": (lambda h, c: (h, h), lambda state: state),
+}
+
+
+def state_of(kind):
+    def make(box):
+        pack, unpack = STATES[kind]
+        box.state = pack(torch.zeros(()), torch.ones(()))
+        box.seen = lambda: box.state
+
+        def use(loss):
+            h, c = unpack(box.state)
+            h = loss.detach() + 0.5 * h
+            box.state = pack(h, c * h)
+            return h
+
+        return use
+
+    make.__name__ = f"state_in_a_{kind}"
+    return make
+
+
+for kind in STATES:
+    in_a_program(state_of(kind))
+
+
+@in_a_program
+def state_in_a_variable(box):
+    state = torch.zeros(()), torch.ones(())
+    box.seen = lambda: state
+
+    def use(loss):
+        nonlocal state
+        state = loss.detach() + 0.5 * state[0], state[0] * state[1]
+
+    return use
+
+
+@in_a_program
+def state_in_an_entry(box):
+    box.d["state"] = torch.zeros(()), torch.ones(())
+
+    def use(loss):
+        box.d["state"] = loss.detach() + 0.5 * box.d["state"][0], loss.detach()
+
+    return use
+
+
+@in_a_program
+def state_of_an_lstm(box):
+    lstm = nn.LSTM(3, 2)
+    box.state = torch.zeros(1, 2), torch.zeros(1, 2)
+    box.seen = lambda: box.state
+
+    def use(loss):
+        output, state = lstm(torch.ones(4, 3) * loss.detach(), box.state)
+        box.state = tuple(part.detach() for part in state)
+        return output.detach()
+
+    return use
+
+
+@in_a_program
+def state_that_the_user_replaces(box):
+    box.state = torch.zeros(()), torch.ones(())
+    calls = []
+
+    def use(loss):
+        h, c = box.state
+        box.state = loss.detach() + h, c * 0.5
+        return h + c
+
+    def seen():
+        calls.append(1)
+        if len(calls) == 3:
+            box.state = torch.full((), 7.0), torch.full((), 9.0)
+        return box.state
+
+    box.seen = seen
+    return use
+
+
+@in_eager_mode
+def state_that_grows(box):
+    box.state = []
+    box.seen = lambda: box.state
+
+    def use(loss):
+        box.state = [*box.state, loss.detach()]
+
+    return use
+
+
+@in_eager_mode
+def state_that_moves_on(box):
+    box.state = torch.zeros(()), torch.ones(())
+    box.seen = lambda: box.state
+
+    def use(loss):
+        box.state = box.state[1], loss.detach()
+
+    return use
+
+
 @in_eager_mode
 def parameter_itself(box):
     weight = nn.Parameter(torch.ones(2))

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..values.known import constant_value
 from .composites import composed
-from .patching import called_method, everywhere
+from .patching import Replacements, called_method
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
@@ -27,7 +27,7 @@ _GET, _PUT = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 
 
 @contextlib.contextmanager
-def tensors_as_indices(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
+def tensors_as_indices(recorder: Recorder, active: Callable[..., Any]) -> Iterator[Replacements]:
     """While build() is captured, x[i] and x[i] = y take such an index as a tensor of one element."""
 
     # A __getitem__ set on torch.Tensor would make tensors sequences for C: torch.tensor([t, t]) would fail
@@ -46,8 +46,8 @@ def tensors_as_indices(recorder: Recorder, active: Callable[..., Any]) -> Iterat
             form = composed(func, args, kwargs) if active() else None
             return func(*args, **kwargs or {}) if form is None else form()
 
-    with everywhere(_overrides_besides_this_mode(active)), Indexing():
-        yield
+    with Indexing():
+        yield _overrides_besides_this_mode(active)
     recorder.copied.check_row()
 
 
@@ -115,7 +115,7 @@ def _split(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple[Any, .
     return tensor, index, _picks(recorder, tensor, index)
 
 
-def _overrides_besides_this_mode(active: Callable[..., Any]) -> dict[Any, Any]:
+def _overrides_besides_this_mode(active: Callable[..., Any]) -> Replacements:
     """Return replacements of torch's questions whether a tensor has __torch_function__.
 
     Torch's functions in Python would take a slower branch if only this mode is on.

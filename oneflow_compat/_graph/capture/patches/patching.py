@@ -11,7 +11,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_torch_function_stack
@@ -133,11 +133,14 @@ def answered_in_build(owner: object, name: str, answer: object) -> contextlib.Ab
     return patched(owner, name, make)
 
 
-@contextlib.contextmanager
-def everywhere(changes: Any) -> Iterator[None]:
-    """changes: {name: (original, new)}.
+Replacements: TypeAlias = dict[str, tuple[Any, Any]]  # {name: (original, new)}
 
-    Each module that has the original under that name has the new one until the end.
+
+@contextlib.contextmanager
+def everywhere(changes: Replacements) -> Iterator[None]:
+    """Each module that has an original under its name has the new one until the end.
+
+    A process has thousands of modules, so a capture enters this once, with all its replacements.
     """
     back = {name: (new, original) for name, (original, new) in changes.items()}
     with undone(lambda: _exchange(back)):  # in modules that looked it up meanwhile as well
@@ -145,13 +148,17 @@ def everywhere(changes: Any) -> Iterator[None]:
         yield
 
 
-def _exchange(changes: Any) -> None:
-    for module in list(sys.modules.values()):
-        if isinstance(module, ModuleType):
-            names = own_names(module)
+def _exchange(changes: Replacements) -> None:
+    for names in names_of_modules():
+        if not changes.keys().isdisjoint(names.keys()):
             for name, (old, new) in changes.items():
                 if names.get(name) is old:
                     names[name] = new
+
+
+def names_of_modules() -> list[dict[str, Any]]:
+    """Return the dicts of the modules that are loaded."""
+    return [own_names(module) for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
 
 
 def called_method(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ from ...program.random_functions import (
     set_cuda_state,
 )
 from ...program.tensor_info import describe
-from .patching import everywhere, patched_attributes
+from .patching import Replacements, patched_attributes
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
@@ -133,8 +133,11 @@ class _Generator:
 
 
 @contextlib.contextmanager
-def states_of_generators(recorder: Recorder) -> Iterator[None]:
-    """Record the generator functions of the CPU and of CUDA devices while build() is captured."""
+def states_of_generators(recorder: Recorder) -> Iterator[Replacements]:
+    """Record the generator functions of the CPU and of CUDA devices while build() is captured.
+
+    It yields the replacements of those of CUDA.
+    """
     recorded = _Recorded(recorder)
     rows = (
         ("get_rng_state", recorded.getting, get_cuda_state, lambda device="cuda": (_index(device),)),
@@ -157,8 +160,8 @@ def states_of_generators(recorder: Recorder) -> Iterator[None]:
         for name, make, function, arguments in rows
     }
     generator = _Generator(torch.random.default_generator, recorded)
-    with patched_attributes([(torch.random, "default_generator", generator)]), everywhere(replacements):
-        yield
+    with patched_attributes([(torch.random, "default_generator", generator)]):
+        yield replacements
 
 
 @contextlib.contextmanager
@@ -214,9 +217,8 @@ def _index(device: Any) -> Any:
 # keeps drawing.
 
 
-@contextlib.contextmanager
-def generators_of_build(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
-    """While build() is captured, torch.Generator(...) and its seeds are recorded."""
+def generators_of_build(recorder: Recorder, active: Callable[..., Any]) -> Replacements:
+    """Return the class that records torch.Generator(...) and its seeds while build() is captured."""
     original = torch.Generator
 
     def record(generator: Any, seed: Any) -> None:
@@ -236,5 +238,4 @@ def generators_of_build(recorder: Recorder, active: Callable[..., Any]) -> Itera
                 record(self, seed)
             return original.manual_seed(self, seed)
 
-    with everywhere({"Generator": (original, Generator)}):
-        yield
+    return {"Generator": (original, Generator)}

@@ -25,10 +25,11 @@ from ..update.steps_of_build import FoundOptimizer, is_known, is_of_build
 from ..values.numbers_and_symbols import arithmetic_of_symbols
 from .checkpointing import recomputed, torch_checkpoints
 from .integer_indexing import tensors_as_indices
-from .patching import answered_in_build, global_hook, patched, patched_attributes, undone
+from .patching import answered_in_build, everywhere, global_hook, patched, patched_attributes, undone
 from .random_state import generators_of_build, states_of_generators
 from .recurrent_layers import recurrent_layers
 from .size_builtins import builtins_of_sizes
+from .stages import inputs_on_stages
 from .tensor_texts import texts_of_tensors
 from .traced_questions import answers_of_eager
 from .value_readers import value_readers
@@ -47,16 +48,16 @@ if TYPE_CHECKING:
 def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[None]:
     """Everything here is undone on exit, in reverse order."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(answers_of_eager())
+        replacements = stack.enter_context(answers_of_eager())
         stack.enter_context(_module_paths(capture.recorder, state_map))
         stack.enter_context(patched(torch.autograd, "_engine_run_backward", _backward(capture)))
-        stack.enter_context(states_of_generators(capture.recorder))
+        replacements |= stack.enter_context(states_of_generators(capture.recorder))
         stack.enter_context(recurrent_layers(capturing, capture.recorder))
         stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
-        stack.enter_context(generators_of_build(capture.recorder, capturing))
+        replacements |= generators_of_build(capture.recorder, capturing)
         stack.enter_context(_data_assignment())
         stack.enter_context(views_of_any_layout(capture.recorder))
-        stack.enter_context(tensors_as_indices(capture.recorder, capturing))
+        replacements |= stack.enter_context(tensors_as_indices(capture.recorder, capturing))
         stack.enter_context(_one_form_of_constraints())
         stack.enter_context(_uncompiled())
         stack.enter_context(_ranks_talk_in_the_program())
@@ -64,7 +65,9 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
             patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True)
         )
         stack.enter_context(_no_step_in_build(capture))
-        stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
+        exact = capture.config.backend == "aten"
+        replacements |= stack.enter_context(value_readers(capture.recorder, capturing, exact))
+        stack.enter_context(everywhere(replacements))
         stack.enter_context(builtins_of_sizes())
         stack.enter_context(arithmetic_of_symbols(capture.recorder))
         stack.enter_context(_tracers())
@@ -75,6 +78,8 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(torch_checkpoints(patched, capturing, capture.recorder))
         for module in resolve(capture.definition.recompute):
             stack.enter_context(recomputed(module, capturing, capture.recorder))
+        # a move is not computed again in backward
+        stack.enter_context(inputs_on_stages(capture.definition.stages()))
         yield
 
 

@@ -18,7 +18,6 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_curren
 from ...._active import capturing
 from ...._public_module import own_names
 from ...code_origins import is_of_user
-from .patching import everywhere, patched
+from .patching import Replacements, names_of_modules, patched
 
 _MODES: tuple[Callable[[], Any], ...] = (
     _get_current_dispatch_mode,
@@ -45,7 +44,7 @@ _ASKING_MODULES = frozenset(module for module, _ in _OF_PACKAGES)
 
 
 @contextlib.contextmanager
-def answers_of_eager() -> Iterator[None]:
+def answers_of_eager() -> Iterator[Replacements]:
     """Answer as in eager mode. This is entered before a capture enters modes of its own."""
     questions = (*_OF_TENSORS, *((question, question()) for question in _MODES))
     changes = {question.__name__: (question, _answered(question, answer)) for question, answer in questions}
@@ -54,10 +53,9 @@ def answers_of_eager() -> Iterator[None]:
         if ask is not None:
             changes[name] = ask, _answered(ask, False)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(everywhere(changes))
-        if any(map(_names_class_of_fakes, list(sys.modules.values()))):  # it slows each isinstance() down
+        if any(map(_names_class_of_fakes, names_of_modules())):  # it slows each isinstance() down
             stack.enter_context(patched(builtins, "isinstance", _isinstance))
-        yield
+        yield changes
 
 
 def _answered(original: Callable[..., Any], answer: Any) -> Callable[..., Any]:
@@ -68,11 +66,11 @@ def _answered(original: Callable[..., Any], answer: Any) -> Callable[..., Any]:
     return ask
 
 
-def _names_class_of_fakes(module: Any) -> bool:
-    """Whether a module of the user's has the class FakeTensor under its name."""
-    if not isinstance(module, ModuleType) or own_names(module).get("FakeTensor") is not FakeTensor:
+def _names_class_of_fakes(names: dict[str, Any]) -> bool:
+    """Whether they are the names of a module of the user's that has the class FakeTensor under its name."""
+    if names.get("FakeTensor") is not FakeTensor:
         return False
-    file = own_names(module).get("__file__")
+    file = names.get("__file__")
     return not isinstance(file, str) or is_of_user(file)
 
 

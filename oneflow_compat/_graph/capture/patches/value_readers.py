@@ -19,7 +19,7 @@ from ..values.branch_values import lengths
 from ..values.known import guarded_tensor
 from .batch_norm import averaging_forward
 from .composites import may_be_checked
-from .patching import everywhere, patched_attributes
+from .patching import Replacements, patched_attributes
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
@@ -30,7 +30,7 @@ _WRONG_TARGETS = "ctc_loss() targets must be classes: at least 0 and below the l
 
 
 @contextlib.contextmanager
-def value_readers(recorder: Recorder, active: Callable[..., Any], exact: Any) -> Iterator[None]:
+def value_readers(recorder: Recorder, active: Callable[..., Any], exact: Any) -> Iterator[Replacements]:
     """Replace functions that read values: ctc_loss, pad_packed_sequence, BatchNorm, cond, numpy(), tolist().
 
     `exact`: the average of BatchNorm is the number that eager computes, which only the aten backend can pass
@@ -49,8 +49,8 @@ def value_readers(recorder: Recorder, active: Callable[..., Any], exact: Any) ->
         "any": (torch.any, _any(active, torch.any)),
         "cond": (torch.cond, _cond(active, torch.cond)),
     }
-    with patched_attributes(changes), everywhere(replacements), _arrays(recorder, active):
-        yield
+    with patched_attributes(changes), _arrays(recorder, active):
+        yield replacements
 
 
 def _ctc_loss(active: Callable[..., Any], original: Callable[..., Any]) -> Any:

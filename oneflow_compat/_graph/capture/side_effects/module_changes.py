@@ -10,25 +10,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
-from ...._global.tensor import memory_of
 from ...errors import CaptureError
 from ...program.captured import StoredAttribute
 from ...program.live_numbers import copy_of_number
-from ...program.memory import memory_id
 from ...program.python_values import MISSING, is_constant, same_value
 from ...program.pytree import flatten_containers, is_container_or_dataclass, with_sizes
 from ...program.shared_containers import containers_in
-from ...program.symbolic import SYMBOLIC_NUMBERS, is_run_value
-from ..interfaces import RecordedTensor
+from ...program.symbolic import is_run_value
 from ..patches.patching import forget, log
-from ..values.known import constant_value
-from .snapshots import INTERNAL, Before, Snapshot, compare, holds_symbols, holds_tensors, symbols_in
+from .snapshots import INTERNAL, Before, Snapshot, compare, holds_symbols, holds_tensors
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from ...observe.hooks.writes import Store
-    from ..recorder import Recorder
 
 
 _ENGINE = __package__.partition(".capture")[0]  # objects of the engine are not walked
@@ -37,19 +32,12 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.
 
 
 class ModuleChanges:
-    """Put buffers and attributes back that build() bound to symbolic tensors, and say what the program must
-    do instead.
+    """Put buffers and attributes back that build() bound to symbolic tensors. Each run binds them anew.
 
-    If a real tensor of the same shape and dtype was there before, the program copies the new value into it.
-    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run,
-    and so are numbers and flags. A value made of constants only is a cache, unless a state dict would hold
-    it: build() makes it again.
-
-    With `rebinds`, an assignment binds the new tensor, as in eager mode, and nothing is copied.
+    So the old tensors keep their values, as in eager mode, and so do numbers and flags.
     """
 
-    def __init__(self, modules: Any, owner: Any, recorder: Recorder, rebinds: bool) -> None:
-        self.recorder, self.rebinds = recorder, rebinds
+    def __init__(self, modules: Any, owner: Any) -> None:
         self.roots = [*(module for _, module in modules), *([owner] if owner is not None else [])]
         self.snapshot = Snapshot()
         self.before, self.add, self.restore = self.snapshot.before, self.snapshot.add, self.snapshot.restore
@@ -66,31 +54,13 @@ class ModuleChanges:
         """The modules that build() used, and the object that build() belongs to."""
         return [before.owner for before in self.before.values()]
 
-    def changes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return [(old real tensor, new tensor)] to copy, and fill `stores`.
-
-        No tensor is copied into memory of registered state.
-        """
-        self._pairs: list[Any] = []
-        self._registered_memories = self._memories_of_registered_state()
-        self._copied_tensors: dict[Any, Any] = {}  # memory -> the tensor that is copied into it
+    def compare(self) -> None:
+        """Fill `stores` with what is new."""
         for before in self.before.values():
             self._refuse_new_parameter(before)
             self._compare_buffers(before)
             self._compare_attributes(before)
         self._store_created_objects()
-        if len(self._pairs) > 1:  # two that were swapped: read all before writing any
-            with torch.no_grad():
-                return [(old, new.clone()) for old, new in self._pairs]
-        return self._pairs
-
-    def _memories_of_registered_state(self) -> Any:
-        memories: set[Any] = set()
-        for before in self.before.values():
-            is_module = isinstance(before.owner, torch.nn.Module)
-            parameters = before.owner._parameters.values() if is_module else ()
-            memories.update(memory_id(t) for t in (*parameters, *before.buffers.values()) if t is not None)
-        return memories
 
     @staticmethod
     def _refuse_new_parameter(before: Before) -> None:
@@ -105,8 +75,7 @@ class ModuleChanges:
         if isinstance(before.owner, torch.nn.Module):
             buffers = before.owner._buffers
             for key, new in buffers.items():
-                saved = key not in before.owner._non_persistent_buffers_set
-                self._compare(buffers, key, before.buffers.get(key), new, True, saved)
+                self._compare(buffers, key, before.buffers.get(key), new)
 
     def _compare_attributes(self, before: Any) -> None:
         attributes = before.owner.__dict__
@@ -132,38 +101,16 @@ class ModuleChanges:
                 )
             self.stores.append((container, key, new))
 
-    def _compare(
-        self, container: Any, key: Any, old: Any, new: Any, registered: bool = False, saved: bool = False
-    ) -> None:
-        """Decide whether the program copies the new value into the old one, stores it, or does nothing.
-
-        `registered`: it is a buffer. `saved`: a state dict holds it.
-        """
-        if new is not old and self._needs_store(old, new, registered, saved):
-            self.stores.append((container, key, new))
-            if self.rebinds:  # also if it is a tensor from before the call, which nothing else puts back
-                self.snapshot.late.add((id(container), key))
-
-    def _needs_store(self, old: Any, new: Any, registered: Any, saved: Any) -> bool:
+    def _compare(self, container: Any, key: Any, old: object, new: object) -> None:
+        """Note the new value, if the run must store it."""
         if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
-            return type(new) is not type(old) or new != old
-        if self.rebinds:
-            return holds_tensors(new)
-        if _fits(old, new):
-            return not self._is_copied(old, new, registered)
-        if type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
-            self._pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
-            return False
-        return holds_symbols(new) and (saved or not self._constant(new))
-
-    def _is_copied(self, old: Any, new: Any, registered: Any) -> bool:
-        """Return True if the old tensor gets the values of the new one, or already has them."""
-        if self._copied_tensors.setdefault(memory_id(old), new) is not new and not registered:
-            return False  # one tensor under two names
-        if registered or memory_id(old) not in self._registered_memories:
-            self._pairs.append((old, new))
-            return True
-        return new.layout is torch.strided and self._location(new) == self._location(old)
+            is_stored = type(new) is not type(old) or new != old
+        else:
+            is_stored = new is not old and holds_tensors(new)
+        if is_stored:
+            self.stores.append((container, key, new))
+            # a tensor from before the call is no symbol, and must be taken out as well
+            self.snapshot.late.add((id(container), key))
 
     def _store_created_objects(self) -> None:
         """Store the fake tensors in modules and objects that build() created and bound."""
@@ -180,18 +127,15 @@ class ModuleChanges:
             if not holds_symbols(value):  # else it is stored already
                 self.stores.append((container, key, value))
 
-    def stored_attributes(self, used_memories: Any) -> list[StoredAttribute]:
+    def stored_attributes(self) -> list[StoredAttribute]:
         """Return what each run stores in attributes, and put the attributes from before build() back."""
         attributes = []
-        older = self._older_containers() if self.rebinds else set()
+        older = self._older_containers()
         for container, key, value in self.stores:
             values, spec = flatten_containers(value, lambda value: id(value) in older)
-            leaves = tuple(values if self.rebinds else with_own_memory(values, used_memories))
             opens = lambda value: is_container_or_dataclass(value) and id(value) not in older
             parts = containers_in(value, opens)
-            attributes.append(
-                StoredAttribute(container, key, leaves, with_sizes(spec), False, self.rebinds, parts)
-            )
+            attributes.append(StoredAttribute(container, key, tuple(values), with_sizes(spec), False, parts))
         self.restore()
         return [  # the lists have their elements from before build() again
             replace(a, appends=type(a.container) is list and a.key >= len(a.container)) for a in attributes
@@ -220,45 +164,9 @@ class ModuleChanges:
                 if k not in INTERNAL and v is not before.attributes.get(k)
             )
 
-    def _location(self, tensor: torch.Tensor) -> tuple[Any, ...]:
-        """Return the memory, offset and strides of a tensor.
-
-        A symbolic tensor that is a view of state is located by the live tensor that it stands for.
-        """
-        real: Any = tensor
-        base_offset: Any = 0
-        if isinstance(tensor, RecordedTensor):
-            memory, lifted = memory_id(tensor), self.recorder.lifted.values()
-            real = next((real for real, _, twin in lifted if memory_id(twin) == memory), tensor)
-            base_offset = real.storage_offset() if real is not tensor else 0
-        return memory_id(real), base_offset + tensor.storage_offset(), tensor.stride()
-
-    def _constant(self, value: Any) -> Any:
-        return not any(
-            type(symbol) in SYMBOLIC_NUMBERS or constant_value(self.recorder, symbol._of_node) is None
-            for symbol in symbols_in(value)
-        )
-
     def __exit__(self, error_class: Any, *error: Any) -> None:
         self.restore(error_class is not None)
         forget(self.snapshot.restore_everything)
-
-
-def with_own_memory(leaves: Iterable[Any], used_memories: set[int]) -> list[Any]:
-    """Return the leaves to store; clone a tensor if another stored tensor uses its memory.
-
-    The reason is that a later call may write into the tensor of an attribute.
-    """
-    own = []
-    for leaf in leaves:
-        if isinstance(leaf, torch.Tensor):
-            memory = memory_id(memory_of(leaf))
-            if memory in used_memories:
-                with torch.no_grad():
-                    leaf = leaf.clone()
-            used_memories.add(memory)
-        own.append(leaf)
-    return own
 
 
 def stored_outside(
@@ -280,14 +188,8 @@ def stored_outside(
                     tensors[id(leaf)] = leaf.detach()
             leaves.append(tensors[id(leaf)])
         spec, parts = with_sizes(store.spec), store.containers
-        stored.append(
-            StoredAttribute(store.container, store.key, tuple(leaves), spec, store.appends, True, parts)
-        )
+        stored.append(StoredAttribute(store.container, store.key, tuple(leaves), spec, store.appends, parts))
     return stored, {id(tensors[id(result)]): result for result in results if id(result) in tensors}
-
-
-def memories(values: Iterable[Any]) -> set[int]:
-    return {memory_id(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
 
 
 def _created_objects(value: Any, existing: Any) -> Iterator[Any]:
@@ -334,11 +236,3 @@ class _Parameters:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.parameters[key] = torch.nn.Parameter(value, self.parameters[key].requires_grad)
-
-
-def _fits(old: Any, new: Any) -> bool:
-    """Whether a tensor can take the values of the other one."""
-    if old is new:
-        return True
-    both = isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)
-    return both and (old.shape, old.dtype) == (new.shape, new.dtype)

@@ -15,7 +15,7 @@ import types
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.utils._pytree as pytree
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
     from ..recorder import Recorder
+
+T = TypeVar("T")
 
 
 class LostTensor(RecordedTensor):
@@ -76,9 +78,9 @@ def settle_survivors(
     the next call needs another program, which starts from what this call leaves in it.
     """
     expected = _stored(captured)
-    if not _alive(references, expected):
+    survivors = _not_garbage(lambda: _alive(references, expected))
+    if not survivors:
         return captured
-    survivors = _not_garbage(references, expected)
     nodes = [tensor._of_node for tensor in survivors]
     lost = _give_values(survivors, captured.program)
     if ends_capture:
@@ -98,10 +100,8 @@ def refuse_kept_numbers(references: Sequence[Any], captured: Captured, kept: Unf
     `kept` is (site, what it is) of a number that build() put where no run fills it in.
     """
     stored = {id(leaf.node) for a in captured.effects.attributes for leaf in a.leaves if live_number(leaf)}
-    if kept is None and not _are_held(references, stored):
-        return
-    gc.collect()
-    symbols = _symbols_of(references, stored)
+    numbers = functools.partial(_not_stored, references, stored)
+    symbols = _symbols_of(_not_garbage(numbers) if kept is None else numbers())
     if kept is not None or symbols:
         _clear_caches(*symbols)
         captured.effects.undo_capture(captured.live)
@@ -113,28 +113,27 @@ def refuse_kept_numbers(references: Sequence[Any], captured: Captured, kept: Unf
         )
 
 
-def _are_held(references: Sequence[Any], stored: set[int]) -> bool:
+def _not_stored(references: Sequence[Any], stored: set[int]) -> list[Any]:
     numbers = [number for reference in references if (number := reference()) is not None]
-    return any(id(number) not in stored for number in numbers)
+    return [number for number in numbers if id(number) not in stored]
 
 
-def _symbols_of(references: Sequence[Any], stored: set[int]) -> list[Any]:
-    """Return the symbols of the numbers that are not stored. The history of a result holds numbers only."""
-    alive = [number for reference in references if (number := reference()) is not None]
-    alive = [number for number in alive if id(number) not in stored]
-    return [symbol for symbol in gc.get_referrers(*alive) if type(symbol) in SYMBOLIC_NUMBERS]
+def _symbols_of(numbers: list[Any]) -> list[Any]:
+    """Return the symbols that hold the numbers. The history of a result holds numbers only."""
+    referrers = gc.get_referrers(*numbers) if numbers else ()
+    return [symbol for symbol in referrers if type(symbol) in SYMBOLIC_NUMBERS]
 
 
-def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[RecordedTensor]:
-    """Return the survivors that someone holds.
+def _not_garbage(alive: Callable[[], list[T]]) -> list[T]:
+    """Return what someone holds of the objects of a capture that are alive.
 
-    The collector has what a capture makes in its young generations, so they are collected before all.
+    A capture pauses garbage collection, so they are in its young generations, which are collected before all.
     """
-    gc.collect(1)
-    if not _alive(references, expected):
-        return []
-    gc.collect()
-    return _alive(references, expected)
+    for generation in (1, 2):
+        if not alive():
+            return []
+        gc.collect(generation)
+    return alive()
 
 
 def _with_guarded_values(tensors: Sequence[torch.Tensor], captured: Captured) -> Captured:
@@ -255,7 +254,7 @@ def _end_if_held(lost: Sequence[Any], own_lists: Any, captured: Captured) -> Non
 
 def _clear_caches(*values: Any) -> None:
     """Clear the caches of functions that hold one of the values."""
-    for cache in gc.get_referrers(*values):
+    for cache in gc.get_referrers(*values) if values else ():
         if isinstance(cache, functools._lru_cache_wrapper):
             cache.cache_clear()
 

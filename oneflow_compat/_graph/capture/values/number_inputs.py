@@ -167,9 +167,7 @@ class NumberInputs:
                 continue
             if not (type(value) in SYMBOLIC_NUMBERS or is_constant(value)):
                 self.numbers.needed.update(node for node in self.nodes if self.nodes[node] is source)
-            stored.append(
-                StoredAttribute(source.container, source.key, (copy_of_number(value),), _LEAF, replaces=True)
-            )
+            stored.append(StoredAttribute(source.container, source.key, (copy_of_number(value),), _LEAF))
         return stored
 
     def drop_unused(self, outputs: Sequence[Any]) -> None:

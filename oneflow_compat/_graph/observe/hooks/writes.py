@@ -55,6 +55,8 @@ class Store:
             return is_kept
 
         self.leaves, self.spec = flatten_containers(value, is_kept)
+        # a run stores tensors, which the next run may read where it finds them
+        self.is_state = _is_state(value)
         opens = lambda value: is_container_or_dataclass(value) and not is_older(value)
         self.containers = containers_in(value, opens)
 
@@ -67,11 +69,6 @@ class Store:
     def is_possible(self) -> bool:
         """Whether a run can make the value anew: numbers, texts and tensors, also in new containers."""
         return all(_is_computed(leaf) if is_run_value(leaf) else is_constant(leaf) for leaf in self.leaves)
-
-    @property
-    def is_tensor(self) -> bool:
-        """Whether a run stores a tensor, which the next run may read where it finds it."""
-        return self.spec.is_leaf() and isinstance(self.leaves[0], torch.Tensor)
 
 
 @dataclass(frozen=True)
@@ -220,6 +217,13 @@ def undo(writes: Iterable[Write], caches: Iterable[tuple[Any, int]]) -> None:
     for function, misses in caches:
         if function.cache_info().misses > misses:
             function.cache_clear()
+
+
+def _is_state(value: object) -> bool:
+    """Whether it is a tensor, or a container of such, as the state of an LSTM is."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_state, value))
+    return isinstance(value, torch.Tensor) or type(value) is dict and all(map(_is_state, value.values()))
 
 
 def _is_computed(value: object) -> bool:

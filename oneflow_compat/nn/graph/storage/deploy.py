@@ -17,6 +17,7 @@ from ...._graph import (
     package,
     refers_to_arguments,
     schedules,
+    with_state_writes,
     writer,
 )
 
@@ -99,8 +100,14 @@ def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = Fal
             f"save: compiled=True of graph {graph.name}, which is set to the backend 'aten';"
             " set_backend('auto') or 'inductor' before its first call"
         )
-    programs = [(e.program, e.values_besides_arguments()) for e in (entry, *_others(graph, entry))]
+    programs = [written_program(e) for e in (entry, *_others(graph, entry))]
     writer.save(programs, path, backend, _schedules(graph, entry.program), compiled)
+
+
+def written_program(entry: Entry) -> tuple[Program, tuple[object, ...]]:
+    """Return the program as a file holds it, and the values of its slots."""
+    values = entry.values_besides_arguments()
+    return with_state_writes(entry.program, entry.effects.attributes, values), values
 
 
 def _others(graph: GraphMembers, entry: Entry) -> list[Entry]:

@@ -10,7 +10,7 @@ import torch
 
 from ...._errors import unsupported
 from ...._graph import compile_program
-from .deploy import check_steps, guarded_slots, last_entry
+from .deploy import check_steps, guarded_slots, last_entry, written_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,7 @@ def export(
     The program last run is exported, for its shapes, with the weights inside.
     """
     entry = last_entry(graph, "export")
-    program = entry.program
-    if program.training:
+    if entry.program.training:
         raise ValueError(
             f"export: graph {graph.name} trains; only inference graphs are exported, save() keeps a"
             " training one"
@@ -42,7 +41,8 @@ def export(
         raise RuntimeError(
             "export(format='onnx') needs the packages onnx and onnxscript, which are not installed"
         )
-    module = _Exported(program, entry.values_besides_arguments())
+    program, values = written_program(entry)
+    module = _Exported(program, values)
     arguments = [s for s in program.slots if s.role == "arg"]
     examples = tuple(torch.zeros(program.example_shape(s), dtype=s.dtype, device=s.device) for s in arguments)
     with torch.no_grad():
@@ -83,7 +83,7 @@ def _dynamic_shapes(program: Program, arguments: Sequence[Slot]) -> tuple[Any, .
 class _Exported(torch.nn.Module):
     """The program as a module whose buffers are its weights; it takes and returns tensors."""
 
-    def __init__(self, program: Program, values: Sequence[Any]) -> None:
+    def __init__(self, program: Program, values: Sequence[object]) -> None:
         super().__init__()
         self._program = compile_program(program)
         self._inputs: list[tuple[int, str | None]] = []  # (index of a slot, its buffer or None)
