@@ -76,9 +76,9 @@ def test_a_loaded_graph_continues_from_the_state(model, trains, tmp_path):
         return results
 
     members = {"m": module, "weight": weight} if trains else {"m": module}
-    options = {"optimizer": torch.optim.SGD([weight], 0.1)} if trains else {}
+    optimizers = [torch.optim.SGD([weight], 0.1)] if trains else []
     with torch.set_grad_enabled(trains):
-        graph = graph_with(build, members, **options)
+        graph = graph_with(build, members, optimizers)
         for value in (1.0, 2.0, 3.0):
             graph(torch.full((2,), value))
         graph.save(tmp_path / "graph")

@@ -93,24 +93,33 @@ class ModuleChanges:
         if not is_put_back or holds_tensors(new):
             self._compare(container, key, old, new)
         elif old is MISSING or not same_value(old, new):
-            if not all(is_run_value(leaf) or is_constant(leaf) for leaf in flatten_containers(new)[0]):
-                raise CaptureError(
-                    f"build() keeps a {type(new).__name__} in a {type(container).__name__} in an attribute,"
-                    " beside a tensor or a number of one",
-                    "Keep it in another attribute.",
-                )
-            self.stores.append((container, key, new))
+            self._store_constants(container, key, new)
 
     def _compare(self, container: Any, key: Any, old: object, new: object) -> None:
         """Note the new value, if the run must store it."""
-        if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
+        if new is old:
+            return
+        if type(new) in _PLAIN:
             is_stored = type(new) is not type(old) or new != old
         else:
-            is_stored = new is not old and holds_tensors(new)
+            is_stored = holds_tensors(new)
         if is_stored:
             self.stores.append((container, key, new))
-            # a tensor from before the call is no symbol, and must be taken out as well
-            self.snapshot.late.add((id(container), key))
+        elif isinstance(old, torch.Tensor) and type(new) not in _PLAIN:
+            self._store_constants(container, key, new)
+        else:
+            return
+        # a tensor from before the call is no symbol, and must be taken out as well
+        self.snapshot.late.add((id(container), key))
+
+    def _store_constants(self, container: Any, key: Any, new: Any) -> None:
+        if not all(is_run_value(leaf) or is_constant(leaf) for leaf in flatten_containers(new)[0]):
+            raise CaptureError(
+                f"build() keeps a {type(new).__name__} in a {type(container).__name__} in an attribute,"
+                " beside a tensor or a number of one",
+                "Keep it in another attribute.",
+            )
+        self.stores.append((container, key, new))
 
     def _store_created_objects(self) -> None:
         """Store the fake tensors in modules and objects that build() created and bound."""
