@@ -62,17 +62,27 @@ class PipelinePlan:
 def plan_of(
     modules: Sequence[StagedModule], schedule: str | None, micro_batches: int, rank: int, world: int
 ) -> PipelinePlan | None:
-    """Return the plan of a graph, or None if it has fewer than two stages. UsageError if stages do not fit.
+    """Return the plan of a graph. UsageError if stages do not fit.
 
+    It is None for fewer than two stages, and for stages that have an id only: these are hints, as in OneFlow.
+    It is None as well for stages that share ranks, if no `schedule` was asked for.
     Without a `schedule`, it is 1f1b, or gpipe if there are fewer micro batches than stages.
     """
-    if len({module.stage for module in modules}) < 2:
+    if len({module.stage for module in modules}) < 2 or all(module.placement is None for module in modules):
         return None
     placements = _placements_of_stages(modules, world)
     count = len(placements)
+    shared = _shared_rank(placements)
     if schedule is None:
+        if shared is not None:
+            return None
         schedule = "1f1b" if micro_batches >= count else "gpipe"
-    _check_disjoint(placements)
+    if shared is not None:
+        raise UsageError(
+            f"the schedule {schedule!r} was asked for, and the stages {shared[0]} and {shared[1]} share rank"
+            f" {shared[2]}",
+            "Give each stage ranks of its own; no schedule here runs two stages on one rank.",
+        )
     if schedule == "1f1b" and micro_batches < count:
         raise UsageError(
             f'the schedule "1f1b" of {count} stages was asked for with {micro_batches} micro batches',
@@ -95,7 +105,7 @@ def _placements_of_stages(modules: Sequence[StagedModule], world: int) -> tuple[
         placement = module.placement
         if placement is None:
             raise UsageError(
-                f"the block {module.name!r} has the stage {module.stage} and no placement",
+                f"the block {module.name!r} has the stage {module.stage} and no placement, unlike others",
                 f"Call set_stage({module.stage}, placement) with the placement of its parameters.",
             )
         if placement.ranks.max() >= world:
@@ -119,16 +129,15 @@ def _placements_of_stages(modules: Sequence[StagedModule], world: int) -> tuple[
     return tuple(placements[stage][0] for stage in range(len(placements)))
 
 
-def _check_disjoint(placements: Sequence[Placement]) -> None:
+def _shared_rank(placements: Sequence[Placement]) -> tuple[int, int, int] | None:
+    """Return two stages and a rank that both have, or None."""
     stage_of: dict[int, int] = {}
     for stage, placement in enumerate(placements):
         for rank in placement.ranks.ravel().tolist():
             other = stage_of.setdefault(rank, stage)
             if other != stage:
-                raise UsageError(
-                    f"the stages {other} and {stage} share rank {rank}",
-                    "Give each stage ranks of its own; no schedule here runs two stages on one rank.",
-                )
+                return other, stage, rank
+    return None
 
 
 def orders(schedule: str, stages: int, micro_batches: int) -> Mapping[int, list[Action]]:

@@ -72,7 +72,7 @@ def test_1f1b_keeps_as_many_micro_batches_as_stages_are_left():
         ([*TWO, stage(2, [7])], None, r"stage 2 on rank 7, and there are 4 ranks"),
         ([*TWO, stage(1, [2])], None, r"stage 1 has two placements"),
         ([stage(0, [0]), stage(2, [1])], None, r"stages have the ids 0, 2\b[\s\S]*from 0 to 1"),
-        ([*TWO, stage(2, [1, 2])], None, r"stages 1 and 2 share rank 1"),
+        ([*TWO, stage(2, [1, 2])], "gpipe", r"'gpipe' was asked for, and the stages 1 and 2 share rank 1"),
         (THREE, "1f1b", r"\"1f1b\" of 3 stages was asked for with 2 micro batches"),
     ],
 )
@@ -80,6 +80,14 @@ def test_1f1b_keeps_as_many_micro_batches_as_stages_are_left():
 def test_stages_that_do_not_fit_are_the_same_error_on_every_rank(stages, schedule, message, rank):
     with pytest.raises(UsageError, match=message):
         plan_of(stages, schedule, 2, rank, world=4)
+
+
+def test_stages_that_share_ranks_run_one_after_another_unless_a_schedule_was_asked_for():
+    assert plan_of([*TWO, stage(2, [1, 2])], None, 4, 0, world=4) is None
+
+
+def test_stages_that_have_only_an_id_are_no_pipeline():
+    assert plan_of([stage(0, None), stage(1, None)], None, 2, 0, world=4) is None
 
 
 def test_an_unknown_schedule_is_refused():
