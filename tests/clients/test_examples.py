@@ -58,6 +58,7 @@ def test_save_resume(example):
     assert straight == resumed and len(straight) == 5 and straight[-1] < straight[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not flow.distributed.is_gloo_available(), reason="this torch has no gloo")
 def test_checkpoint_of_two_ranks_is_resumed_by_one(tmp_path):
     script = str(EXAMPLES / "distributed" / "checkpoint.py")

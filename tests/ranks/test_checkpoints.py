@@ -3,6 +3,8 @@
 import os
 import sys
 
+import pytest
+
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from test_ranks import launch, pytestmark  # noqa: F401
 
@@ -18,6 +20,7 @@ def test_checkpoints_of_one_and_two_ranks_are_loaded_by_both(tmp_path):
     run(tmp_path, 2, "load_as_saved:one:1", "load_into:one:1")
 
 
+@pytest.mark.slow
 def test_checkpoints_of_four_ranks_and_of_grids(tmp_path):
     run(tmp_path, 4, "save:four", "load_as_saved:four:4", "load_into:four:4", "grids_of_other_sizes:four:4")
     run(tmp_path, 1, "load_as_saved:four:4", "load_into:four:4")

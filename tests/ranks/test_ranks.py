@@ -102,7 +102,7 @@ def test_graphs_on_two_ranks():
     )
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_zero_stage_3_stores_shards(ranks):
     launch(ranks, "shards_are_stored", "buckets", program="zero_stage_3.py")
 
