@@ -34,7 +34,7 @@ Owner = TypeVar("Owner", contravariant=True)
 
 
 class Policy(Enum):
-    """What it leads to that a guarded source holds another value."""
+    """What a graph does when a guarded source holds another value."""
 
     FAIL = "fail"  # another program has to serve the call
     ADOPT = "adopt"  # the program goes on with an equal value, or reads a tensor of the same metadata
