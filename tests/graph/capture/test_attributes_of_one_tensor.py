@@ -114,7 +114,8 @@ def test_each_name_holds_what_eager_mode_leaves(init, use):
         assert wrapped.values() == eager.values()
 
 
-def test_what_the_caller_keeps_of_the_state_stays_as_it_was():
+@pytest.mark.parametrize("backend", ["aten", pytest.param("inductor", marks=pytest.mark.compiler)])
+def test_what_the_caller_keeps_of_the_state_stays_as_it_was(backend):
     class Recurrent(nn.Module):
         def forward(self, x):
             self.hidden = self.hidden * 0.5 + x
@@ -122,6 +123,7 @@ def test_what_the_caller_keeps_of_the_state_stays_as_it_was():
 
     model, zeros, kept = Recurrent(), torch.zeros(2), []
     graph = graph_with(lambda self, x: self.m(x), {"m": model})
+    graph.config.set_backend(backend)
     for _ in range(2):
         model.hidden = zeros
         for value in (1.0, 2.0):
