@@ -385,7 +385,7 @@ class Capture:
             self.recorder, self.state, self.config, scaler, self.assumptions.live_options, self.options.nodes
         )
         if self.step_reads is not None:
-            self.step_reads.leave_out_state(optimizer for optimizer, _ in self.state.optimizers)
+            self.step_reads.leave_out_state([optimizer for optimizer, _ in self.state.optimizers])
             self.update.observed = self.step_reads
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..observe import leave_out_state
+from ..observe import leave_out_new_state, leave_out_state
 from .build import run_build
 from .update.scalers_of_build import ScalersOfBuild
 from .update.steps_of_build import find_early
@@ -20,8 +20,10 @@ def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfC
     update, steps = capture.update, capture.steps
     reads = steps.reads = capture.reads.reads
     steps.options, steps.assigned, steps.written = capture.options, reads.notes.assigned, reads.notes.written
-    if update is not None:
-        leave_out_state(reads, (optimizer for optimizer, _ in update.state.optimizers))
+    optimizers = [] if update is None else [optimizer for optimizer, _ in update.state.optimizers]
+    leave_out_state(reads, optimizers)
     gradients.on_zero_grad = lambda owner: find_early(capture, owner)
     with gradients.observed(), steps.recorded(), ScalersOfBuild(update).recorded():
-        return run_build(capture, flat)
+        results = run_build(capture, flat)
+    leave_out_new_state(reads, optimizers)
+    return results

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "facts_of_arguments",
+    "leave_out_new_state",
     "leave_out_state",
     "observe",
     "observe_steps",
@@ -65,3 +66,10 @@ def leave_out_state(reads: Any, optimizers: Any) -> None:
     from .step_observer import leave_out_state  # the same
 
     leave_out_state(reads, optimizers)
+
+
+def leave_out_new_state(reads: Any, optimizers: Any) -> None:
+    """The same for the state that step() has created."""
+    from .step_observer import leave_out_new_state  # the same
+
+    leave_out_new_state(reads, optimizers)

@@ -141,6 +141,7 @@ class Settling:
         """Return the ids of the objects that build() made, dicts of constants included."""
         reads = self.reads
         own = {*map(id, vars(self).values()), *reads.ids_of_own_containers()}
+        own |= reads.notes.complete  # step() may have put a dict there meanwhile: writes there are not noted
         return with_ages_of_dicts(
             self._ids_made_by_build(), reads.writes.noted, reads.notes.attribute_dicts, own
         )

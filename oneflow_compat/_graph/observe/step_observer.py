@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import optimizer as optimizer_module
@@ -29,31 +29,30 @@ class StepObserver(Observer):
     def __init__(self, active: Callable[..., Any], ends_capture: bool) -> None:
         super().__init__(active, lambda module: None, ends_capture, (optimizer_module,))
 
-    def leave_out_state(self, optimizers: Iterable[Optimizer]) -> None:
+    def leave_out_state(self, optimizers: Sequence[Optimizer]) -> None:
         """Make no guards of what guards/optimizers.py compares."""
         leave_out_state(self.reads, optimizers)
 
 
-def leave_out_state(reads: Reads, optimizers: Iterable[Optimizer]) -> None:
-    """Make no guards of the groups, parameters and state of optimizers, which have tests of their own."""
+def leave_out_state(reads: Reads, optimizers: Sequence[Optimizer]) -> None:
+    """Make no guards of the groups, parameters and state of optimizers, which have tests of their own.
+
+    Those tests are of these very objects, so no equal one may replace them.
+    """
     for optimizer in optimizers:
+        reads.notes.pin(optimizer)
         attributes = attributes_of(optimizer)
         reads.notes.written.update((Item(name), id(attributes)) for name in _COMPARED_ELSEWHERE)
         # hooks and C functions get the optimizer, and read single attributes at most
         reads.notes.seen.add((id(attributes), CONTENTS))
-        for container in _containers(optimizer):
-            reads.notes.objects[id(container)] = container
-            reads.notes.complete.add(id(container))
+        reads.notes.leave_out(_nested(optimizer.param_groups))
         reads.class_attribute(type(optimizer), type(optimizer).__mro__, "step", None)
+    leave_out_new_state(reads, optimizers)
 
 
-def _containers(optimizer: Optimizer) -> Iterator[Any]:
-    """Yield the lists and dicts in which an optimizer keeps options, parameters and state."""
-    groups, state = optimizer.param_groups, optimizer.state
-    yield from _nested(groups)
-    yield state
-    for holder in state.values():
-        yield from _nested(holder)
+def leave_out_new_state(reads: Reads, optimizers: Sequence[Optimizer]) -> None:
+    """The same for the state that step() has created. The options are not read: schedules follow."""
+    reads.notes.leave_out(container for optimizer in optimizers for container in _nested(optimizer.state))
 
 
 def _nested(value: object) -> Iterator[Any]:

@@ -38,7 +38,7 @@ def differences(a, b, path=""):
                 yield from differences(a[key], b[key], f"{path}.{key}")
             elif not (isinstance(b.get(key), torch.Tensor) and not b[key].any()):
                 yield f"{path}.{key}"
-    elif isinstance(a, (list, tuple)) and type(a) is type(b) and len(a) == len(b):
+    elif isinstance(a, (list, tuple, collections.deque)) and type(a) is type(b) and len(a) == len(b):
         for i, (x, y) in enumerate(zip(a, b)):
             yield from differences(x, y, f"{path}[{i}]")
     elif type(a) is not type(b) or a != b:

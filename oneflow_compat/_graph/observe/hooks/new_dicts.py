@@ -25,7 +25,8 @@ def with_ages_of_dicts(
 ) -> set[int]:
     """Return the ids of the objects that build() made: `created`, corrected for the dicts that it wrote.
 
-    `attribute_dicts` is {id(dict of attributes): id(its object)}. `own` are ids of what the observer holds.
+    `attribute_dicts` is {id(dict of attributes): id(its object)}. `own` are ids of what the observer holds,
+    and of what may hold new dicts.
     """
     owners = (write.owner for write in writes if write.key is None)
     dicts = {id(d): d for d in owners if type(d) is dict and id(d) not in attribute_dicts}

@@ -75,6 +75,14 @@ class Notes:
         self.values_outside.add(id(value))
         self.count(name, value, site)
 
+    def leave_out(self, containers: Iterable[object]) -> None:
+        """Make no guards of these containers, and drop those that there are."""
+        added = {id(container): container for container in containers}
+        self.objects.update(added)
+        self.complete.update(added)
+        for name in [name for name, guard in self.guards.items() if id(guard.owner) in added]:
+            del self.guards[name]
+
     def count(self, name: tuple[Source[Any], int], value: object, site: Site | None) -> None:
         """Note a step of a number, if the site reads it in order to count."""
         if site is None or not site.counts:

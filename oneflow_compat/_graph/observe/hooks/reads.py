@@ -121,8 +121,12 @@ class Reads(CallReads):
 
     # -- attributes ----------------------------------------------------------------------
     def end_reads_of(self, schedule: object) -> None:
-        """Refuse later reads of a schedule, whose numbers are those of before its step until the run ends."""
+        """Refuse later reads of a schedule, whose numbers are those of before its step until the run ends.
+
+        A run steps this very schedule, so no equal one may replace it.
+        """
         self.stepped[id(schedule)] = schedule
+        self.notes.pin(schedule)
         self.notes.seen -= {key for key in self.notes.seen if key[0] == id(schedule)}
 
     def attribute(self, instance: Any, name: str, site: Site) -> Any:
