@@ -1,4 +1,6 @@
-"""Results that are parameters, arguments or views of them: they have no history, as in OneFlow 0.9, and share memory."""
+"""Results that are parameters, arguments or views of them: they have no history, as in OneFlow 0.9, and share
+memory.
+"""
 
 import torch
 

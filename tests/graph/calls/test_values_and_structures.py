@@ -348,7 +348,8 @@ def test_errors_of_inductor_name_a_remedy_and_auto_runs_the_program(monkeypatch)
     graph.config.set_backend("inductor")
     with pytest.raises(
         RuntimeError,
-        match=r"could not compile it \(NotImplementedError: no form of it\); set_backend\('auto'\) or 'aten' runs it",
+        match=r"could not compile it \(NotImplementedError: no form of it\);"
+        r" set_backend\('auto'\) or 'aten' runs it",
     ):
         graph(x)
     graph.config.set_backend("auto")
