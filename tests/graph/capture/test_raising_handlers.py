@@ -1,4 +1,6 @@
-"""A handler of any signal may raise in a capture: its error surfaces at the next operator, and nothing has changed."""
+"""A handler of any signal may raise in a capture: its error surfaces at the next operator, and nothing has
+changed.
+"""
 
 import signal
 import threading

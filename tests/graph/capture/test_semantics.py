@@ -143,7 +143,7 @@ def test_buffers_of_a_module_are_written_only_by_running():
 
 
 class Probe:
-    """As libraries that explain or attack models do: asks whether it has a module, hooks a layer, looks the layer up, wraps it."""
+    """Ask for a module, hook a layer, look it up and wrap it, as libraries that explain models do."""
 
     def __init__(self, model, layer):
         assert isinstance(model, nn.Module) and isinstance(layer, nn.Linear)

@@ -61,7 +61,9 @@ def test_derivatives_of_derivatives(model, name):
 
 
 def test_a_linearized_function_is_recorded_not_traced(model):
-    """torch traces it with make_fx; of symbolic tensors that gave a graph of constants without values, and whatever was in memory."""
+    """torch traces it with make_fx; of symbolic tensors that gave a graph of constants without values, and
+    whatever was in memory.
+    """
 
     def function(m, x, t):
         value, tangent_of = linearize(lambda v: {"a": m(v), "b": (v.sin(), 2 * v)}, x)
