@@ -1,4 +1,6 @@
-"""Programs that look at code, closures, metaclasses: the graph follows a change between two calls, or a warning named it."""
+"""Programs that look at code, closures, metaclasses: the graph follows a change between two calls, or a
+warning named it.
+"""
 
 import inspect
 import types

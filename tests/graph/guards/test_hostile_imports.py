@@ -1,4 +1,6 @@
-"""Modules that are swapped or reloaded between two calls: the graph follows the change, or a warning named it."""
+"""Modules that are swapped or reloaded between two calls: the graph follows the change, or a warning named
+it.
+"""
 
 import importlib
 import os

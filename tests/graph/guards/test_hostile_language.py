@@ -342,12 +342,19 @@ class Level(enum.Enum):
     HIGH = 2
 
 
-@pytest.mark.parametrize(("read", "change"), [
-    (lambda: Level.LOW.value, lambda patch: patch.setattr(Level.LOW, "_value_", 5)),
-    (lambda: Level(1).value, lambda patch: patch.setitem(Level._value2member_map_, 1, Level.HIGH)),
-    (lambda: Level["LOW"].value, lambda patch: patch.setitem(Level._member_map_, "LOW", Level.HIGH)),
-    (lambda: len(Level), lambda patch: patch.setattr(Level, "_member_names_", ["LOW"])),
-    (lambda: sum(level.value for level in Level), lambda patch: patch.setattr(Level, "_member_names_", ["LOW"])),
-], ids=["value", "call", "item", "length", "members"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("read", "change"),
+    [
+        (lambda: Level.LOW.value, lambda patch: patch.setattr(Level.LOW, "_value_", 5)),
+        (lambda: Level(1).value, lambda patch: patch.setitem(Level._value2member_map_, 1, Level.HIGH)),
+        (lambda: Level["LOW"].value, lambda patch: patch.setitem(Level._member_map_, "LOW", Level.HIGH)),
+        (lambda: len(Level), lambda patch: patch.setattr(Level, "_member_names_", ["LOW"])),
+        (
+            lambda: sum(level.value for level in Level),
+            lambda patch: patch.setattr(Level, "_member_names_", ["LOW"]),
+        ),
+    ],
+    ids=["value", "call", "item", "length", "members"],
+)
 def test_changed_member_of_an_enum(monkeypatch, read, change):
     assert verdict(lambda x: x * read(), lambda: change(monkeypatch)) == "followed"

@@ -1,4 +1,7 @@
-"""Programs that read memory outside of tensors: arrays, buffers, ctypes. The graph follows, or a warning named it."""
+"""Programs that read memory outside of tensors: arrays, buffers, ctypes.
+
+The graph follows, or a warning named it.
+"""
 
 import ctypes
 import mmap

@@ -1,4 +1,7 @@
-"""Programs that set modes of torch: autocast, inference, devices, kernels. The graph follows, or a warning named it."""
+"""Programs that set modes of torch: autocast, inference, devices, kernels.
+
+The graph follows, or a warning named it.
+"""
 
 import torch
 from hostile_cases import verdict

@@ -1,5 +1,5 @@
-"""Programs that look at classes and objects of the interpreter: the graph follows a change between two calls, or
-a warning named it.
+"""Programs that look at classes and objects of the interpreter: the graph follows a change between two calls,
+or a warning named it.
 """
 
 import collections

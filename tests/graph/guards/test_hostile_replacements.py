@@ -1,4 +1,4 @@
-"""Programs whose functions of torch, builtins or math are replaced: the graph follows, or a warning named it."""
+"""Functions of torch, builtins or math are replaced: the graph follows, or a warning named it."""
 
 import builtins
 import math

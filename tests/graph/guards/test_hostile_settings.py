@@ -1,4 +1,4 @@
-"""Programs that read settings and files: the graph follows a change between two calls, or a warning named it."""
+"""Programs that read settings and files: the graph follows a change, or a warning named it."""
 
 import decimal
 import gc

@@ -1,4 +1,4 @@
-"""Texts of tensors and arrays in build(): values and print options are followed, or a warning names the text."""
+"""Texts of tensors and arrays in build(): values and print options are followed, or a warning names it."""
 
 from __future__ import annotations
 

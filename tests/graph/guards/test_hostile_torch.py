@@ -1,5 +1,5 @@
-"""Programs that use hooks, transforms and subclasses of torch: the graph follows a change between two calls, or a
-warning named it.
+"""Programs that use hooks, transforms and subclasses of torch: the graph follows a change between two calls,
+or a warning named it.
 """
 
 import types

@@ -1,4 +1,6 @@
-"""Values that build() does not read, such as attributes of objects in a list, cause no program and no warning."""
+"""Values that build() does not read, such as attributes of objects in a list, cause no program and no
+warning.
+"""
 
 import gc
 import subprocess
@@ -223,7 +225,10 @@ def test_a_callback_of_the_garbage_collector_is_not_code_of_build():
 
 
 def test_numbers_of_the_capture_have_no_guards():
-    """An optimizer computes with numbers that stand for its rate and its counters. No later call meets them."""
+    """An optimizer computes with numbers that stand for its rate and its counters.
+
+    No later call meets them.
+    """
     model = nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(model.parameters())
 
