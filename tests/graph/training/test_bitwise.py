@@ -164,7 +164,8 @@ def test_transformers(name):
 
 
 @pytest.mark.slow
-def test_patches_chosen_by_chance_are_seen_as_windows():  # their number divided and multiplied: torch could not tell whether there are any
+def test_patches_chosen_by_chance_are_seen_as_windows():
+    """The number of patches is divided and multiplied, so that torch could not tell whether there are any."""
     sizes = dict(
         embed_dim=4,
         image_size=[64, 64],
@@ -218,7 +219,9 @@ def test_transformer_layers_of_torch():
 
 
 class NormOfViews(nn.Module):
-    """The attention of an autoencoder with one image: a view of a transpose, whose batch dimension has another stride than a symbolic one."""
+    """The attention of an autoencoder with one image: a view of a transpose, whose batch dimension has
+    another stride than a symbolic one.
+    """
 
     def __init__(self):
         super().__init__()
