@@ -239,5 +239,5 @@ def test_numbers_of_the_capture_have_no_guards():
 
     step = graph_of(build, optimizer, model=model)
     step(torch.ones(2, 4))
-    guards = step._engine._last.python_guards.guards
+    guards = step._engine.last_entry.python_guards.guards
     assert not [guard.label for guard in guards if "Scalar" in guard.label]
