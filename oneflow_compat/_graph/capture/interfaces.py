@@ -33,6 +33,7 @@ class RecorderInterface(Protocol):
     graph: Graph
     fake_mode: FakeTensorMode
     sizes: Any
+    results: Any  # what computes the symbolic results of an operator
     dynamic: Any
     guards: list[Condition]
     lifted: dict[int, Lifted]
@@ -43,6 +44,9 @@ class RecorderInterface(Protocol):
     numbers: list[weakref.ref[LiveNumber]]
     unfolds: Any
     micro_batch: int | None
+
+    def placeholder(self, name: str, value: torch.Tensor | float) -> Node:
+        """Return a new placeholder; placeholders stay in front of every other node."""
 
     def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
         """Return (node, twin) of a real tensor met inside the capture."""
@@ -80,6 +84,8 @@ class CaptureInterface(Protocol):
     new_state: list[Any]
     state: Any
     update: Any
+    aside: Any  # the state of optimizers that is set aside while step() runs
+    step_reads: Any  # what observe_steps() returned, or None
     loss_factor: LossFactor | None
     modules: Any  # ModuleChanges
     attributes: list[Any]  # what each run stores
