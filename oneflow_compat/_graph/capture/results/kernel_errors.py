@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -79,13 +80,10 @@ def silent_refusal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             return error
     dtypes = tuple(v.dtype for v in tensors)
     key = func, dtypes, tuple(type(v) for v in leaves if type(v) in _NUMBERS)
-    is_integer_written = func._schema.is_mutable and bool(dtypes) and not dtypes[0].is_floating_point
-    if key in _usual_dtypes or not (is_integer_written or _are_unusual(dtypes)):
-        return None
-    if facts_of(func).needs_recorded_shapes:
+    if key in _usual_dtypes or not _may_refuse(func, dtypes):
         return None
     error = _error_of(func, args, kwargs, {})
-    if error is not None and (type(error) is NotImplementedError or _OF_DTYPES.search(str(error))):
+    if error is not None and _is_about_dtypes(error):
         return error
     _usual_dtypes.add(key)
     return None
@@ -99,6 +97,16 @@ _OF_DTYPES = re.compile("dtype|scalar type|can't be cast|not (implemented|suppor
 
 def _is_plain_on_cpu(tensor: torch.Tensor) -> bool:
     return is_plain(tensor) and tensor.fake_device.type == "cpu"
+
+
+def _may_refuse(func: OpOverload, dtypes: tuple[torch.dtype, ...]) -> bool:
+    """Whether the kernel of an operator has to be asked if it takes tensors of these dtypes."""
+    is_integer_written = func._schema.is_mutable and bool(dtypes) and not dtypes[0].is_floating_point
+    return (is_integer_written or _are_unusual(dtypes)) and not facts_of(func).needs_recorded_shapes
+
+
+def _is_about_dtypes(error: Exception) -> bool:
+    return type(error) is NotImplementedError or bool(_OF_DTYPES.search(str(error)))
 
 
 def _are_unusual(dtypes: tuple[torch.dtype, ...]) -> bool:

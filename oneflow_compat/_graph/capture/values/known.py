@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -296,15 +297,15 @@ class KnownValues:
 
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Keep the real value of tensors of one element (step counters) while the optimizer is recorded."""
-        outs = out if isinstance(out, (tuple, list)) else (out,)
         if communicates(func):
             return
+        outs = _as_several(out)
         tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, RecordedTensor)]
         if any(t.numel() != 1 for t in (*outs, *tensors) if isinstance(t, torch.Tensor)):
             return
         if not samples(func) and all("_value" in t.__dict__ for t in tensors):
             real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
-            for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
+            for o, r in zip(outs, _as_several(real)):
                 if isinstance(o, RecordedTensor) and "_value" not in o.__dict__:
                     o._value = r
         elif func._schema.is_mutable:
@@ -323,6 +324,11 @@ def _is_of_update(tensor: Any) -> bool:
     """Whether step() of an optimizer made or read a tensor, as a step counter: each run has another value."""
     node = getattr(tensor, "_of_node", None)
     return node is not None and (node.op == "placeholder" or node.meta.get("phase") == "update")
+
+
+def _as_several(results: object) -> Sequence[Any]:
+    """Return the results of an operator as a sequence, also if there is one."""
+    return results if isinstance(results, (tuple, list)) else (results,)
 
 
 def _flat(args: Any) -> Any:
