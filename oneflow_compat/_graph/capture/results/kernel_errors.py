@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ...program.operators import facts_of, is_written
 from ...program.symbolic import SYMBOLIC_NUMBERS
-from .meta_kernels import is_plain
+from .meta_kernels import is_static_fake
 
 # Classes derived from these say why torch or this package cannot record the call.
 _OF_ARGUMENTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError, AssertionError)
@@ -72,7 +72,7 @@ def silent_refusal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """
     leaves = pytree.tree_leaves((args, kwargs))
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
-    if func.namespace != "aten" or not func._schema.returns or not all(map(_is_plain_on_cpu, tensors)):
+    if func.namespace != "aten" or not func._schema.returns or not all(map(_is_static_fake_on_cpu, tensors)):
         return None
     if func._schema.is_mutable and _writes_an_overlap(func, args, kwargs):
         error = _error_of(func, args, kwargs, {})
@@ -95,8 +95,8 @@ _NUMBERS = (bool, int, float, complex)
 _OF_DTYPES = re.compile("dtype|scalar type|can't be cast|not (implemented|supported|support)")
 
 
-def _is_plain_on_cpu(tensor: torch.Tensor) -> bool:
-    return is_plain(tensor) and tensor.fake_device.type == "cpu"
+def _is_static_fake_on_cpu(tensor: torch.Tensor) -> bool:
+    return is_static_fake(tensor) and tensor.fake_device.type == "cpu"
 
 
 def _may_refuse(func: OpOverload, dtypes: tuple[torch.dtype, ...]) -> bool:
