@@ -134,7 +134,7 @@ def test_elementwise_results_are_the_kernels(func, x):
     )
 
 
-def test_threshold_and_numbers():
+def test_threshold_and_operators_with_numbers_keep_eager_layouts():
     x = torch.randn(2, 3, 4, 4).to(memory_format=last)
     assert_same_layout(
         [symbolic(aten.threshold_backward.default, (x, x, 0))], [aten.threshold_backward(x, x, 0)]
@@ -285,7 +285,7 @@ def test_a_view_of_the_result_for_a_transposed_input():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("width", [16, 12, 10])
-def test_grouped_products(dtype, width):
+def test_grouped_products_have_eager_layouts(dtype, width):
     """Two or three dimensions on either side; experts' weights are the transposed one."""
     rows, inner = torch.tensor([2, 2, 8], dtype=torch.int32), torch.tensor([8, 8, 16], dtype=torch.int32)
     weight, x = torch.randn(3, width, 16, dtype=dtype).transpose(1, 2), torch.randn(8, 16, dtype=dtype)
@@ -323,7 +323,7 @@ LAYOUTS = {
     ids=["transposed", "channels last", "plain"],
 )
 @pytest.mark.parametrize("case", LAYOUTS.values(), ids=LAYOUTS)
-def test_layouts_of_results(case, x):
+def test_symbolic_results_have_eager_layouts(case, x):
     func, args = case(x, torch.rand(x.shape))
     actual, real = symbolic(func, args), func(*args)
     assert_same_layout(
@@ -366,7 +366,7 @@ def test_statistics_of_a_transposed_bfloat16():
     )
 
 
-def test_pixels_channels_last():
+def test_operators_on_pixels_have_eager_layouts():
     x = torch.randn(2, 4, 3, 4).to(memory_format=last)
     y = torch.randn(2, 4, 3, 4, 2).to(memory_format=last_3d)
     for func, args in (

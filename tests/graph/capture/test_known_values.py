@@ -84,7 +84,7 @@ def test_masks_made_like_a_computed_tensor():
     assert len(graph._engine.programs) == 2
 
 
-def test_lengths_as_numbers():
+def test_lengths_read_as_numbers_have_a_program_each():
     def loss_of(model, x, lengths):
         return model(x[:, : lengths.max()]).mean() / lengths.sum().item()
 

@@ -198,7 +198,7 @@ def test_libraries_take_a_block_for_its_module():
         lambda x: (torch.linalg.svdvals(x), torch.linalg.svd(x).S),
     ],
 )
-def test_values_without_vectors(function, trained):
+def test_values_without_vectors_have_eager_bits(function, trained):
     """For values alone LAPACK uses another algorithm, which torch selects if no gradient needs the
     vectors.
     """

@@ -55,7 +55,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_derivatives_of_derivatives(model, name):
+def test_derivatives_of_derivatives_equal_eager(model, name):
     function = FUNCTIONS[name]
     torch.testing.assert_close(Program(model, function)(x, t), function(model, x, t), rtol=0, atol=0)
 

@@ -50,7 +50,7 @@ def test_result_of_a_subclass_of_ordered_dict():
     assert torch.equal(result.to_tuple()[0], X * 2.0)
 
 
-def test_conjugate_argument():
+def test_conjugate_argument_is_followed():
     def build(x):
         return torch.view_as_real(x.resolve_conj()) * (2.0 if x.is_conj() else 3.0)
 

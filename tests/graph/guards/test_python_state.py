@@ -149,7 +149,7 @@ class Easy(dict):
         "tensor",
     ],
 )
-def test_objects_without_methods(make, between, programs):
+def test_objects_without_methods_are_followed(make, between, programs):
     assert len(follow(make, between)[1]._engine.programs) == programs
 
 

@@ -146,7 +146,7 @@ class TensorInGroup(Plain):
         "a deep copy",
     ],
 )
-def test_followed(make):
+def test_optimizers_of_clients_are_followed(make):
     same_as_eager(one_loss, lambda: nn.Linear(4, 2), inputs(3, 4, count=6), optimizer=make)
 
 
@@ -240,7 +240,7 @@ class Nested(Plain):
         (Nested, "'counts'"),
     ],
 )
-def test_refused_by_name(kind, place):
+def test_optimizers_that_no_program_holds_are_refused_by_name(kind, place):
     layer = nn.Linear(4, 2)
     optimizer = kind(layer.parameters())
     if kind is Attribute:

@@ -193,7 +193,7 @@ def test_gradients_are_left_alone():
     assert model.weight.grad is held and torch.equal(held, before)
 
 
-def test_two_optimizers_gan():
+def test_gan_with_two_optimizers_trains_as_eager():
     torch.manual_seed(0)
     nets = [nn.Linear(2, 3), nn.Linear(3, 1)]
     twins = copy.deepcopy(nets)
