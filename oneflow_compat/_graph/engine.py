@@ -66,7 +66,7 @@ class Engine:
         self.assumptions = Assumptions()
         if definition.steps_in_build:  # train() and eval() are the caller's, as all state is
             self.assumptions.modes = {}
-        self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
+        self._mode_notice: ModeNotice | None = None  # None once a changed mode was announced
         self.cache = EntryCache(self.assumptions)
         self._compilation = Compilation(definition, self.config, self.assumptions)
         self._log = RecaptureLog(self.name)

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 class Capture:
     """One run of build() under capture; `run` returns what it captured."""
 
-    observed: Observed  # what build() read, once it has returned
+    observed: Observed  # reads of build(), set when it has returned
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class Capture:
         self.attributes += self.number_inputs.stored
         changed = observed.numbers_changed
         if self.config.ends_capture and not several() and self.assumptions.numbers.add(changed):
-            raise NumbersFound  # what build() changed is taken back
+            raise NumbersFound  # run() takes changes of build() back
         self.argument_facts = facts_of_arguments(observed.argument_facts, inputs)
         self._report_unfollowed(observed.unfollowed)
         if self.config.strict and observed.unrepeated is not None:

@@ -80,7 +80,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.markers: dict[float, object] = {}  # see update/host_scalars.py
         self.marker_values: dict[float, float] = {}
         self.module_path = ""
-        self.regions: tuple[str, ...] = ()  # what record_function() has opened
+        self.regions: tuple[str, ...] = ()  # names that record_function() has opened
         self.recomputing = False
         self.phase = "forward"
         self.micro_batch: int | None = None  # the one that build() computes, if there are several
@@ -90,7 +90,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.valued: dict[int, RecordedTensor] = {}  # memory -> constant tensor in it, until it is written
         # while the update is recorded: tensor of one element -> its marker
         self.scalar_of: Callable[[torch.Tensor], float] | None = None
-        self.guards: list[Condition] = []  # what must hold for the program to serve a call
+        self.guards: list[Condition] = []  # conditions under which the program serves a call
         self.recurrent: list[Any] = []  # see patches/recurrent_layers.py
         self.on_lift: Callable[[torch.Tensor], None] | None = None  # called with each real tensor lifted
         # the results of operators, see side_effects/survivors.py
@@ -98,7 +98,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         # whether .item() of a floating tensor gives a number of the program, and those that it gave
         self.gives_numbers = False
         self.numbers: list[weakref.ref[LiveNumber]] = []
-        self.calls = call_log(self)  # what the ranks compare
+        self.calls = call_log(self)  # the calls that the ranks compare
         self._first: Node | None = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
@@ -391,7 +391,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.constants = {}  # a program keeps the dict itself
         self.histories.clear()
         self.on_lift = None
-        del self.calls  # its functions refer to this object
+        del self.calls  # the functions in it refer to this object
         for node in self.graph.find_nodes(op="placeholder"):
             node.meta.pop("value", None)
 

@@ -57,7 +57,7 @@ class Results:
         try:
             raise as_in_eager_mode
         finally:
-            del as_in_eager_mode  # it refers to this frame, and the frame to the arguments
+            del as_in_eager_mode  # the function refers to this frame, and the frame to the arguments
 
     def _results(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = sparse_results.part(func, args, self.mode)

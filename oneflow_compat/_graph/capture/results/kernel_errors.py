@@ -132,7 +132,7 @@ def _error_of(
     return None
 
 
-_OF_OVERLAPS = "Please clone() the tensor"  # in the messages of all checks of overlaps
+_OF_OVERLAPS = "Please clone() the tensor"  # all checks of overlaps say so
 
 
 def _writes_an_overlap(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -50,7 +50,7 @@ def _faked(meta: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> Fa
         fake = FakeTensor(mode, meta, device)
         devices[device] = fake.fake_device, {k: v for k, v in vars(fake).items() if v is not mode}
         return fake
-    exact_device, attributes = devices[device]  # with its index, and without the mode: that would be a cycle
+    exact_device, attributes = devices[device]  # the attributes lack the mode: a cycle
     fake = torch.Tensor._make_subclass(
         FakeTensor, meta, False, dispatch_device=True, device_for_backend_keys=exact_device
     )

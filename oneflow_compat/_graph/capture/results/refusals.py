@@ -79,7 +79,7 @@ def name_dtype(node: Node, operator: torch._ops.OpOverload, tensors: tuple[Any, 
     if not isinstance(result, torch.Tensor) or not (result.is_floating_point() or result.is_complex()):
         return
     if any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in tensors):
-        return  # they decide the dtype
+        return  # these arguments decide the dtype
     positions = [i for i, a in enumerate(operator._schema.arguments) if a.name == "dtype"]
     if not positions:
         raise CaptureError(

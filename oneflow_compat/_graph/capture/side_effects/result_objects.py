@@ -143,7 +143,7 @@ class _OlderObjects:
         return gc.is_tracked(value) and id(value) not in self.created
 
 
-_DEPTH = 4  # of objects in each other in which tensors of build() are looked for
+_DEPTH = 4  # levels of objects that are searched for tensors of build()
 
 
 def _object_holds_symbols(value: Any, depth: int = 0) -> bool:

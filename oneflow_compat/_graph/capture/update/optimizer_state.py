@@ -339,7 +339,7 @@ class StateChanges:
         if node.op == "get_attr":
             return self.recorder.constants[node.target].clone()
         info = node.meta.get("tensor")
-        if info is not None and 0 in info.shape:  # its placement does not include this rank
+        if info is not None and 0 in info.shape:  # the placement does not include this rank
             return _empty_like(info)
         if node.op != "call_function" or node.target not in _BEGINNINGS:
             raise _NeedsGradient

@@ -70,7 +70,7 @@ class Update(StateChanges):
         self.created_live_options: dict[int, set[str]] = {}
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
-        # where a Python number lies -> its placeholder
+        # location of a Python number -> placeholder
         self.inputs: dict[GroupOption | OptimizerState, torch.fx.Node] = dict(inputs.items())
         self.state_values: list[StateValue] = []  # stored after each run
         # the step created state that the program cannot begin with: the program serves one call
@@ -81,8 +81,9 @@ class Update(StateChanges):
         # the context of each step(), which may be entered again
         self.observed: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.snapshots: list[Any] = []
-        self._options_before_step: list[dict[str, Any]] = []  # of the last one, as step() found them
-        self.elements_before: dict[int, list[Any]] = {}  # of sets and deques in the state
+        # options of the last optimizer, as step() found them
+        self._options_before_step: list[dict[str, Any]] = []
+        self.elements_before: dict[int, list[Any]] = {}  # elements of sets and deques in the state
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.created: list[CreatedState] = []  # before the step
         # optimizer -> [(group, key, tensor)] that the step put into param_groups
@@ -248,7 +249,7 @@ class Update(StateChanges):
         if not isinstance(optimizer, torch.optim.SGD):
             return
         for group in optimizer.param_groups:
-            # of a parameter that is in the group twice, both first steps begin anew
+            # if a parameter is listed twice, torch restarts its momentum at both first steps
             has_duplicates = len(set(group["params"])) < len(group["params"])
             if not group.get("momentum") or group.get("dampening") or has_duplicates:
                 continue

@@ -47,8 +47,8 @@ _MOST_FLOATS, _MOST_INTEGERS = 4096, 1 << 16  # elements that are read to comput
 
 class Origin(enum.Enum):
     CONSTANT = "constant"  # the same in each run: torch.arange(3) of build()
-    EXAMPLE = "example"  # of this call: the sum of a mask that is an argument
-    UNKNOWN = "unknown"  # it depends on much data, on floating arguments, on parameters or on randomness
+    EXAMPLE = "example"  # the value in this call, such as the sum of a mask that is an argument
+    UNKNOWN = "unknown"  # the value depends on much data, floating arguments, parameters or randomness
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def constant_value(recorder: Any, node: Any) -> Any:
         return None
     calls = (n for n in recorder.graph.nodes if n.op == "call_function")
     writing = [call for call in calls if not nodes.isdisjoint(roots(written_args(call)))]
-    # what step() makes, as a counter of zero, is state that a run finds
+    # a tensor that step() makes, such as a counter of zero, is state that a run finds
     if getattr(recorder, "phase", "update") != "update":
         if any(n.meta.get("phase") == "update" for n in (*nodes, *writing)):
             return None
@@ -205,7 +205,8 @@ def _example_inputs(recorder: RecorderInterface, inputs: Any, of_arguments: Any)
     """Return the values of these placeholders, or None if they are too large or must not be read."""
     placeholders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
     lifted = {node for _, node, _ in recorder.lifted.values()}
-    values, totals = [], {True: 0, False: 0}  # is it of integers -> number of elements
+    values = []
+    totals = {True: 0, False: 0}  # whether the tensors hold integers -> their total number of elements
     for node in (placeholders[index] for index in inputs):
         value = node.meta.get("value")
         if not isinstance(value, torch.Tensor) or value.requires_grad:
