@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -51,17 +51,7 @@ def kernel_error(
     """
     if type(error) not in _OF_ARGUMENTS or getattr(func, "namespace", None) != "aten":
         return None
-    with _disable_current_modes(), torch.no_grad(), _generator_kept():
-        try:
-            real_args, real_kwargs = pytree.tree_map(_real, (args, kwargs))
-        except (_Unknown, RuntimeError):  # a RuntimeError: there is not enough memory
-            return None
-        try:
-            func(*real_args, **real_kwargs)
-        except Exception as error_of_kernel:
-            error_of_kernel.__context__ = None  # the error of the fake kernel
-            return error_of_kernel.with_traceback(None)
-    return None
+    return _error_of(func, args, kwargs, _real)
 
 
 def silent_refusal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
@@ -75,14 +65,14 @@ def silent_refusal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if func.namespace != "aten" or not func._schema.returns or not all(map(_is_static_fake_on_cpu, tensors)):
         return None
     if func._schema.is_mutable and _writes_an_overlap(func, args, kwargs):
-        error = _error_of(func, args, kwargs, {})
+        error = _error_of(func, args, kwargs, functools.partial(_sharing, {}))
         if error is not None and _OF_OVERLAPS in str(error):
             return error
     dtypes = tuple(v.dtype for v in tensors)
     key = func, dtypes, tuple(type(v) for v in leaves if type(v) in _NUMBERS)
     if key in _usual_dtypes or not _may_refuse(func, dtypes):
         return None
-    error = _error_of(func, args, kwargs, {})
+    error = _error_of(func, args, kwargs, functools.partial(_sharing, {}))
     if error is not None and _is_about_dtypes(error):
         return error
     _usual_dtypes.add(key)
@@ -116,12 +106,12 @@ def _are_unusual(dtypes: tuple[torch.dtype, ...]) -> bool:
 
 
 def _error_of(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], memory: dict[int, torch.Tensor]
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], as_real: Callable[[object], Any]
 ) -> Exception | None:
-    """Return what the kernel raises for real tensors that share memory as the fake ones do, or None."""
+    """Return what the kernel raises for real tensors, which `as_real` makes of the fake ones, or None."""
     with _disable_current_modes(), torch.no_grad(), _generator_kept():
         try:
-            real_args, real_kwargs = pytree.tree_map(functools.partial(_sharing, memory), (args, kwargs))
+            real_args, real_kwargs = pytree.tree_map(as_real, (args, kwargs))
         except (_Unknown, RuntimeError):  # a RuntimeError: there is not enough memory
             return None
         try:

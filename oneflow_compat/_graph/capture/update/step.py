@@ -17,7 +17,7 @@ from ...._active import outside_capture
 from ...._ops.clip_grad import clip_grad_norm_
 from ...errors import CaptureError, UnsupportedInGraph, UsageError
 from ...program.locations import GroupOption, ModuleTensor, OptimizerState
-from ...program.nested_state import copied, restore, symbolic
+from ...program.nested_state import copied, holds_fake_tensors, restore
 from ...program.program import roots, written_args
 from . import sparse_rows
 from .forms import form_options
@@ -221,7 +221,7 @@ class Update(StateChanges):
         self._make_states_live(index, optimizer)
         self._call_step(optimizer)
         for name, value in vars(optimizer).items():
-            if name not in ("state", "param_groups") and symbolic(value, apart_from=optimizer):
+            if name not in ("state", "param_groups") and holds_fake_tensors(value, apart_from=optimizer):
                 self._refuse_object(optimizer, f"its attribute {name!r}", value)
         self._replaced_state(index, optimizer)
         self._changed_options(index, optimizer, groups_before)
