@@ -274,7 +274,7 @@ def test_lists_of_an_update():
         graph_of(lambda x: torch._foreach_mul_([x * 1], [x[:2]]))(x)
 
 
-def test_a_view_of_the_result_for_a_transposed_input():
+def test_a_view_of_the_result_for_a_transposed_input_equals_eager():
     norm, x = torch.nn.BatchNorm1d(6), torch.randn(4, 5, 6)
     eager = copy.deepcopy(norm)
     assert torch.equal(
@@ -347,7 +347,7 @@ HALF = {
 )
 @pytest.mark.parametrize("case", HALF.values(), ids=HALF)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_arithmetic_of_half_precision(dtype, case, func):
+def test_arithmetic_of_half_precision_has_eager_layouts(dtype, case, func):
     args = case(torch.ones(2, 5, 3, dtype=dtype).transpose(1, 2))
     assert_same_layout([symbolic(func, args)], [func(*args)])
 
@@ -358,7 +358,7 @@ def test_a_reshaped_gradient_of_half_precision():
     assert torch.equal(graph_of(lambda x, y: (y.expand_as(x) * x).reshape(-1))(x, y), x.reshape(-1))
 
 
-def test_statistics_of_a_transposed_bfloat16():
+def test_statistics_of_a_transposed_bfloat16_have_eager_layouts():
     x = torch.randn(5, 4, 3, dtype=torch.bfloat16).transpose(1, 2)
     args = (*arguments(x), True, 0.1, 1e-5)
     assert_same_layout(
@@ -487,7 +487,7 @@ def test_layouts_that_differ_between_operands(func):
         assert_same_layout([symbolic(func, args)], [func(*args)])
 
 
-def test_layer_norm_backward_of_a_transposed_input():
+def test_layer_norm_backward_of_a_transposed_input_has_eager_layouts():
     x, g = torch.randn(2, 5, 3).transpose(1, 2), torch.randn(2, 5, 3).transpose(1, 2)
     _, mean, rstd = aten.native_layer_norm(x, [5], torch.ones(5), torch.zeros(5), 1e-5)
     for needs_gradient in ([True, True, True], [True, False, False]):
