@@ -220,24 +220,26 @@ def _call_both(
     left_by_reference = current_settings()
     if pair.same_tensors and left_by_reference != settings:
         set_settings(settings)
+    c = _result_of_candidate(pair, step, candidate, candidate_arguments)
+    if pair.same_tensors:
+        compare_settings(settings, left_by_reference, pair.names)
+    if watch is not None:
+        watch.compare_calls(r, c, has_values, after_reference, state)
+    if not has_values and can_take_values(pair, r, c):
+        c.detach().copy_(pair.to_candidate(r, requires_grad=False))
+        step.value, step.candidate_called = r.detach().clone(), True
+    return r, c
+
+
+def _result_of_candidate(pair: Pair, step: Step, candidate: Callable[..., Any], arguments: Arguments) -> Any:
+    """Call the candidate, which may not raise, because the reference has not."""
     try:
-        c = candidate(*candidate_arguments[0], **candidate_arguments[1])
+        return candidate(*arguments[0], **arguments[1])
     except Exception as e:
         raise Mismatch(
             "one side raised",
             f"{pair.names[0]} accepts {_text(pair, step)}, {pair.names[1]} raised {type(e).__name__}: {e}",
         ) from e
-    if pair.same_tensors:
-        compare_settings(settings, left_by_reference, pair.names)
-    if watch is not None:
-        watch.compare(r, c, has_values)
-        if has_values:
-            watch.compare_streams(after_reference)
-            watch.compare_second_call(c, state)
-    if not has_values and can_take_values(pair, r, c):
-        c.detach().copy_(pair.to_candidate(r, requires_grad=False))
-        step.value, step.candidate_called = r.detach().clone(), True
-    return r, c
 
 
 def is_without_values(pair: Pair, name: str, arguments: Arguments) -> bool:

@@ -77,6 +77,15 @@ class Watch:
     def fail(self, check: str, message: str) -> Mismatch:
         return Mismatch(check, f"{self.describe()}: {message}")
 
+    def compare_calls(
+        self, r: object, c: object, has_values: bool, after_reference: RandomState, state: RandomState
+    ) -> None:
+        """Compare the promises of both calls: their results, random streams, and a second call."""
+        self.compare(r, c, has_values)
+        if has_values:
+            self.compare_streams(after_reference)
+            self.compare_second_call(c, state)
+
     def compare(self, r: Any, c: Any, has_values: bool) -> None:
         """Compare the promises that the two results keep; `has_values` is False for uninitialized memory."""
         of_reference, of_candidate = flat(r), flat(c)

@@ -157,9 +157,8 @@ def tolerances_of(case: Case) -> dict[str, tuple[float, float]]:
 def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     """Return program() and the comparison of both libraries."""
     writer = SourceWriter(case.pair)
-    steps, last = list(case.steps), getattr(failure, "failed_step", None)
-    if last is not None and not any(step is last for step in steps):
-        steps.insert(last.number, last)
+    last = getattr(failure, "failed_step", None)
+    steps = steps_with(case, last)
     is_second_order = getattr(failure, "check", "") == "second derivative"
     returned = returned_values(case, writer, last, is_second_order)
     promise, check = PROMISES.get(getattr(failure, "check", "")), getattr(failure, "check", "")
@@ -183,6 +182,14 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     if check == "second derivative":
         main = [second_order_source(case, writer)]
     return [program, *backward_source(case, writer), *main]
+
+
+def steps_with(case: Case, failed: Step | None) -> list[Step]:
+    """Return the steps of a case, and the one that failed before it was recorded."""
+    steps = list(case.steps)
+    if failed is not None and not any(step is failed for step in steps):
+        steps.insert(failed.number, failed)
+    return steps
 
 
 def second_order_source(case: Case, writer: SourceWriter) -> str:
@@ -217,14 +224,7 @@ def returned_values(
     case: Case, writer: SourceWriter, failed: Step | None, is_second_order: bool = False
 ) -> dict[str, str]:
     """Return {key: source} of what program() returns; a key that nobody compares is left out."""
-    compared = {
-        **{name_of(d): writer.dual(d) for d in compared_duals(case) if d._step is not None},
-        **{f"output {i}": writer.dual(d) for i, d in enumerate(case.outputs) if d._step is None},
-    }
-    if failed is not None and (
-        failed.action not in ("set", "enter", "exit") and failed.target._path not in ("setitem", "delitem")
-    ):
-        compared["last"] = "last"
+    compared = compared_values(case, writer, failed)
     returned = {"results": "{" + ", ".join(f"{k!r}: {v}" for k, v in compared.items()) + "}"}
     if is_second_order:
         outputs = ", ".join(writer.dual(d) for d in case.outputs)
@@ -240,6 +240,19 @@ def returned_values(
     if case.modules:
         returned["modules"] = "{" + ", ".join(f"{name_of(m)!r}: {name_of(m)}" for m in case.modules) + "}"
     return returned
+
+
+def compared_values(case: Case, writer: SourceWriter, failed: Step | None) -> dict[str, str]:
+    """Return {key: source} of the values that the comparison of results looks at."""
+    compared = {
+        **{name_of(d): writer.dual(d) for d in compared_duals(case) if d._step is not None},
+        **{f"output {i}": writer.dual(d) for i, d in enumerate(case.outputs) if d._step is None},
+    }
+    if failed is not None and (
+        failed.action not in ("set", "enter", "exit") and failed.target._path not in ("setitem", "delitem")
+    ):
+        compared["last"] = "last"
+    return compared
 
 
 def _needs_gradient(dual: DualObject) -> bool:

@@ -114,19 +114,24 @@ class random_pytorch_tensor(generator):
     def shape(self) -> py_tuple:
         """Sample the sizes."""
         case = cases.breaking()
-        if case is not None and self.has_free_form and self.has_default_dim0:
-            if self.choose.integer(0, 8) == 7:
-                return ()
-        ndim = int(self.ndim.value())
-        dims = [None, *self.dims[1:]] if case is not None and self.has_default_dim0 else self.dims
-        drawn = [None if d is None else d.value() for d in dims[:ndim]]
-        drawn += [None] * (ndim - len(drawn))
         if case is None:
+            ndim = int(self.ndim.value())
+            drawn = self._named_sizes(self.dims, ndim)
             return py_tuple(self.choose.integer(1, 8) if d is None else int(d) for d in drawn)
+        if self.has_free_form and self.has_default_dim0 and self.choose.integer(0, 8) == 7:
+            return ()
+        ndim = int(self.ndim.value())
+        drawn = self._named_sizes([None, *self.dims[1:]] if self.has_default_dim0 else self.dims, ndim)
         if drawn and drawn[0] is None and self.has_default_dim0:
             case.batch = self._size(ndim) if case.batch is None else case.batch
             drawn[0] = case.batch
         return py_tuple(self._size(ndim) if d is None else int(d) for d in drawn)
+
+    @staticmethod
+    def _named_sizes(dims: list[Any], ndim: int) -> list[Any]:
+        """Sample the sizes that the caller of random_tensor() named; None for the others."""
+        drawn = [None if d is None else d.value() for d in dims[:ndim]]
+        return drawn + [None] * (ndim - len(drawn))
 
     def _size(self, ndim: int) -> int:
         """Sample one size: 0 and, of few dimensions, more than a vector among them."""

@@ -260,27 +260,33 @@ def _resolve(name: str, torch_name: str | None, also: str | None, attr: str) -> 
     """Return the object of a public name, or raise AttributeError. The module docstring has the order."""
     if not (_is_torch_dialect and attr in _extended(name)):
         value = _of_row(name, attr)
-        if value is not _MISSING and _is_torch_dialect and attr in STAND_INS.get(name, ()):
-            return StandIn(value, getattr(_torch_module(torch_name or name), attr))
         if value is not _MISSING:
-            return value
+            stands_in = _is_torch_dialect and attr in STAND_INS.get(name, ())
+            return StandIn(value, getattr(_torch_module(torch_name or name), attr)) if stands_in else value
     if is_ours(f"{name}.{attr}") or is_row(f"{name}.{attr}"):
         return importlib.import_module(f"{name}.{attr}")
-    if torch_name is not None:
-        value = getattr(_torch_module(torch_name), attr, _MISSING)
-        if value is not _MISSING:
-            return with_torch_fx_taught(value)
-        if not attr.startswith("_"):
-            try:
-                return importlib.import_module(f"{torch_name}.{attr}")
-            except ImportError:
-                pass
+    value = _MISSING if torch_name is None else _of_torch(torch_name, attr)
+    if value is not _MISSING:
+        return value
     # PyTorch programs ask with hasattr(torch, name) what this torch has
     if also is not None and not attr.startswith("_") and not _is_torch_dialect:
         value = getattr(importlib.import_module(f"{ROOT}.{also}"), attr, _MISSING)
         if value is not _MISSING:
             return value
     raise AttributeError(_no_such_name(name, torch_name, attr))
+
+
+def _of_torch(torch_name: str, attr: str) -> Any:
+    """Return an attribute of a module of torch, or a module in it that is not imported yet, or _MISSING."""
+    value = getattr(_torch_module(torch_name), attr, _MISSING)
+    if value is not _MISSING:
+        return with_torch_fx_taught(value)
+    if not attr.startswith("_"):
+        try:
+            return importlib.import_module(f"{torch_name}.{attr}")
+        except ImportError:
+            pass
+    return _MISSING
 
 
 def _of_row(name: str, attr: str) -> Any:

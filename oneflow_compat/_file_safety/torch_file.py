@@ -20,7 +20,7 @@ import torch
 
 from .._cpu_for_cuda import cpu_for_cuda
 from .budget import Budget
-from .constructors.torch_values import StorageClass
+from .constructors.storage_classes import StorageClass
 from .errors import CheckpointError, RefusedError
 from .opening import open_zip
 from .shown import reason, shown

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from .budget import Budget
-from .constructors import allow, plain_values, torch_values
+from .constructors import allow, plain_values, storage_classes
 from .constructors.numpy_values import Shell
 from .errors import CheckpointError, RefusedError
 from .shown import plain_text, shown, title
@@ -89,7 +89,7 @@ class Unpickler(pickle._Unpickler):
 
         Raise RefusedError if it is not allowed.
         """
-        storage = torch_values.storage_class(module, name)
+        storage = storage_classes.storage_class(module, name)
         allowed = storage if storage is not None else allow.find(module, name)
         if allowed is None and self._find_shell is not None:
             allowed = self._find_shell(module, name)

@@ -65,7 +65,7 @@ class GlobalDTensor(ReadableTensor, torch.Tensor):
     run_operator: ClassVar[Callable[[Any, tuple[Any, ...], dict[Any, Any]], Any]]
     _own: DTensor
     _origin: views.Origin | None
-    _gathering: Gathering | None = None  # of a shard that operators gather, see stored_shards.py
+    _gathering: Gathering | None = None  # None: operators do not gather the shard (stored_shards.py)
     _is_param: bool  # torch.nn.Parameter marks parameters of other classes in this way
 
     @staticmethod

@@ -47,6 +47,22 @@ def store_shards(
     `least`: the elements that a shard has at least. The ranks agree first, and exchange no values.
     """
     optimizers = list(optimizers)
+    replicated = _parameters_to_shard(modules, optimizers, least)
+    if replicated:
+        with checking("enable_zero(stage=3)", sends=True) as request:
+            forms = [(tuple(p.shape), p._of_sbp, p._of_placement) for p in replicated]
+            request.must_match(shard_min_size=least, parameters=forms)
+    for parameter in replicated:
+        _store(parameter, least)
+    for optimizer in optimizers:
+        for stepped_parameter, state in optimizer.state.items():
+            state.update({key: stored_like(value, stepped_parameter) for key, value in state.items()})
+
+
+def _parameters_to_shard(
+    modules: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer], least: int
+) -> list[GlobalDTensor]:
+    """Return the replicated parameters that are large enough for shards, each once."""
     of_modules = [p for module in modules for p in module.parameters()]
     stepped = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     replicated = {
@@ -54,15 +70,7 @@ def store_shards(
         for p in (*of_modules, *stepped)
         if isinstance(p, GlobalDTensor) and p._gathering is None and sbp_of_shards(p, least) is not None
     }
-    if replicated:
-        with checking("enable_zero(stage=3)", sends=True) as request:
-            forms = [(tuple(p.shape), p._of_sbp, p._of_placement) for p in replicated.values()]
-            request.must_match(shard_min_size=least, parameters=forms)
-    for parameter in replicated.values():
-        _store(parameter, least)
-    for optimizer in optimizers:
-        for stepped_parameter, state in optimizer.state.items():
-            state.update({key: stored_like(value, stepped_parameter) for key, value in state.items()})
+    return list(replicated.values())
 
 
 def _store(parameter: GlobalDTensor, least: int) -> None:

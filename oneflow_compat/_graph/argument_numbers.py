@@ -29,7 +29,7 @@ class ArgumentNumbers:
 
     def __init__(self) -> None:
         self.places: dict[int | str, int | float] = {}
-        self.lock = threading.RLock()  # from the call's numbers on until its program has read them
+        self.lock = threading.RLock()  # held until the program of a call has read the call's numbers
         self._seen: dict[int | str, Any] = {}
         self._sources: dict[int | str, NumberSource] = {}
 

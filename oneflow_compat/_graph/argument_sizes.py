@@ -193,20 +193,21 @@ def shapes_of(signature: Signature) -> Shapes:
     if signature and signature[0] == "autocast":
         return shapes_of(signature[-1])
     return [
-        entry[0] if _is_plain(entry) else None
+        entry[0] if _has_sizes_and_strides(entry) else None
         for entry in signature
         if type(entry) is tuple and entry and isinstance(entry[0], torch.Size)
     ]
 
 
-def _is_plain(entry: object) -> TypeGuard[tuple[Any, ...]]:
+def _has_sizes_and_strides(entry: object) -> TypeGuard[tuple[Any, ...]]:
+    """Whether an entry of a signature describes an ordinary tensor, whose sizes may be symbols."""
     return (
         type(entry) is tuple and len(entry) == 5 and type(entry[0]) is torch.Size and type(entry[1]) is tuple
     )
 
 
 def _without_sizes(entry: Hashable) -> Hashable:
-    return (len(entry[0]), *entry[2:]) if _is_plain(entry) else entry
+    return (len(entry[0]), *entry[2:]) if _has_sizes_and_strides(entry) else entry
 
 
 def _asked(

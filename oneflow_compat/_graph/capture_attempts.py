@@ -154,10 +154,11 @@ class CaptureAttempts:
         try:
             captured, capture = self._first_that_captures(dims, inputs, search)
         finally:
-            search.errors.clear()  # their tracebacks hold this frame: a cycle, which would keep the arguments
+            # a traceback that holds this frame is a cycle, which would keep the arguments
+            search.errors.clear()
         fakes, numbers, kept = capture.recorder.fakes, capture.recorder.numbers, capture.observed.kept_number
         capture.recorder.release()
-        del capture  # its recorder holds fake tensors, too
+        del capture  # the recorder of the capture holds fake tensors, too
         refuse_kept_numbers(numbers, captured, kept)
         return settle_survivors(fakes, self.definition.name, captured, self.config.ends_capture)
 

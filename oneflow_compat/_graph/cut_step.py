@@ -73,15 +73,15 @@ class CutStep:
         self.rest: _Step = step  # all lines behind the leads
         self._start = 0  # index of the first statement of the head
         self._function = given(step, 0)
-        self._names = positional_names(self._function)  # of the caller's arguments
+        self._names = positional_names(self._function)  # names of the caller's arguments
         # mark of a head -> its tail, and the variables that the head binds
         self._tails: dict[str, tuple[_Step, frozenset[str]]] = {}
         self.is_cut = False  # before a tail
-        self._index: int | None = None  # of the first statement of the tail
+        self._index: int | None = None  # index of the first statement of the tail
         self._moves = 0  # how often a tail was made longer
         self._refused: set[int] = set()  # statements before which a cut was taken back
         self._refused_leads: set[int] = set()  # the same for statements that ended a lead
-        self.explanations: dict[str, Explanation] = {}  # of the lead and of the tail
+        self.explanations: dict[str, Explanation] = {}  # explanations of the lead and of the tail
         self._facts = _facts_of(step)
         self.cause = ""  # the error that led to the last cut
         self._reasons: dict[str, str] = {}  # error -> why calls run in eager mode
@@ -90,7 +90,7 @@ class CutStep:
         def build(*args: Any, **kwargs: Any) -> Any:
             return self._function(*args, **kwargs)
 
-        self.build: Any = build  # what a capture and eager calls run: the step, or its head
+        self.build: Any = build  # captures and eager calls run this: the step, or its head
 
     @functools.cached_property
     def _source(self) -> StepSource | None:
@@ -285,7 +285,7 @@ class LeadingLines:
 
     def __init__(self, cut: CutStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._cut, self._args, self._kwargs = cut, args, kwargs
-        self._count = 0  # of leads that have run
+        self._count = 0  # number of leads that have run
         self._rest = cut.rest  # behind these
         self.variables: dict[str, Any] = {}
         self.returned: tuple[Any] | None = None  # the result of the step, if a line has returned

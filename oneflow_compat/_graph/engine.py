@@ -3,59 +3,48 @@
 from __future__ import annotations
 
 import gc
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch._C import _is_any_autocast_enabled
 from torch.utils._pytree import TreeSpec
 
 from .._errors import OneFlowError
 from .._global.collectives import RanksDiffer, report_failure
 from .._global.marks import several
-from .._signals import error_of_handler, held, run_waiting_handlers, second_interrupt_acts_at_once
-from .._upstream.missing import error_of
+from .._signals import held
 from .agreement import agree, captured_by_all, compare_captures, raise_difference
-from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
 from .assumptions import Assumptions
-from .branch_search import MAX_BRANCHED
 from .call.branches import BranchTaken
-from .call.entry import Entry
 from .call.validity import VALUES
-from .capture.build import autocast_of, check_leaves
+from .capture.build import autocast_of
 from .capture.patches.patching import answered_in_build
-from .capture_attempts import CaptureAttempts
-from .compile import compiler_for, compiling, default_backend
+from .compilation import Compilation
+from .compile import compiling, default_backend
 from .config import Config
 from .cut_step import LeadingLines
 from .eager_calls import EagerCalls
-from .errors import CaptureError, RaisedInBuild, TooManyBranches, UsageError, warn_user
-from .explanations import of_changed_options, of_static_sizes
+from .entry_cache import EntryCache, key_and_leaves
+from .errors import CaptureError, RaisedInBuild, TooManyBranches, UsageError
+from .explanations import of_changed_options
 from .garbage_collection import is_on_for_caller, paused_collection
 from .guards.modes import ModeNotice
 from .observe import report_local_code, report_mode, report_repeated
-from .program import passes
 from .program.object_trees import local_code_of
-from .program.pytree import tree_flatten
 from .recapture_log import RecaptureLog
-from .signature import signature, with_autocast
 
 if TYPE_CHECKING:
+    from .agreement import Found
+    from .call.entry import Entry
     from .cut_step import CutStep
     from .definition import GraphDefinition
     from .explanations import Explanation
     from .guards.guard import Guard
-    from .program.captured import Captured
-    from .program.program import CompiledFunction, Program
+    from .program.program import Program
     from .signature import Signature
 
 
 _NUMBERS = frozenset([int, float])
-_MAX_VARIANTS = 4
-_MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
 _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
 _MAX_OF_FLOATS = 12  # the same for branches on floats, as in a loop that ends when an error is small
 
@@ -77,11 +66,9 @@ class Engine:
         self.assumptions = Assumptions()
         if definition.steps_in_build:  # train() and eval() are the caller's, as all state is
             self.assumptions.modes = {}
-        self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
-        # signature -> [Entry], one per outcome of guards and options
-        self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()
-        self._last: Entry | None = None
-        self._has_dynamic = False  # whether some program serves many sizes
+        self._mode_notice: ModeNotice | None = None  # None once a changed mode was announced
+        self.cache = EntryCache(self.assumptions)
+        self._compilation = Compilation(definition, self.config, self.assumptions)
         self._log = RecaptureLog(self.name)
         self.eager_calls = EagerCalls(definition, self.config, self.assumptions)
         # call(args, kwargs) is what a call of the engine does
@@ -171,8 +158,7 @@ class Engine:
             if isinstance(error, RaisedInBuild):
                 raised = error
             elif not is_tried_again:
-                cut = self.definition.cut
-                eager.note_refusal(str(error) if cut is None else cut.reason_of(error))
+                eager.note_refusal(self._reason_of(error))
         if is_tried_again:
             raise _CapturedDifferently
         if raised is None:
@@ -184,6 +170,11 @@ class Engine:
         finally:
             del raised  # a traceback that holds this frame is a cycle
         return results
+
+    def _reason_of(self, error: CaptureError) -> str:
+        """Return why no program can hold the step, for the note that calls run in eager mode."""
+        cut = self.definition.cut
+        return str(error) if cut is None else cut.reason_of(error)
 
     def _cuts_for_raise(self, error: RaisedInBuild) -> bool:
         """Whether the step is cut from the next call on, for an error that eager mode did not raise."""
@@ -208,16 +199,10 @@ class Engine:
 
     def _begin_anew(self) -> None:
         """Drop all programs, because the step is cut at another line, or is another function."""
-        self._forget_programs()
+        self.cache.clear()
         self.eager_calls = EagerCalls(self.definition, self.config, self.assumptions)
 
-    def _forget_programs(self) -> None:
-        self._entries.clear()
-        self._last = None
-
-    def _run(
-        self, found: tuple[Entry, tuple[Any, ...]], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _run(self, found: Found, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry, values = found
         assumptions = self.assumptions
         before = assumptions.branches
@@ -227,7 +212,7 @@ class Engine:
         try:
             for tried in range(_MAX_TRIES):
                 if assumptions.branches_on_floats and tried == _MAX_OF_FLOATS:
-                    self._forget_programs()
+                    self.cache.clear()
                     assumptions.branches_on_floats = False
                     raise TooManyBranches(tried)
                 try:
@@ -259,7 +244,7 @@ class Engine:
         """Capture and compile for these arguments without running. Returns the Program."""
         return self.find(args, kwargs)[0].program
 
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
         if self.eager_calls.unobserved is not None:
             raise self.eager_calls.no_program("compiling or exporting")
@@ -286,12 +271,12 @@ class Engine:
 
     def _agreed(
         self,
-        found: tuple[Entry, tuple[Any, ...]] | None,
+        found: Found | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         is_run: bool,
         may_run_eagerly: bool = False,
-    ) -> tuple[Entry, tuple[Any, ...]]:
+    ) -> Found:
         """Return what was found in the cache, or capture it.
 
         If the call involves other ranks, every rank finds the same program, or every rank raises. `is_run`:
@@ -312,25 +297,25 @@ class Engine:
     def _settled(
         self,
         differ: RanksDiffer,
-        found: tuple[Entry, tuple[Any, ...]] | None,
+        found: Found | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> tuple[Entry, tuple[Any, ...]]:
+    ) -> Found:
         """Return a program that every rank has captured, if some rank had none, or raise on every rank."""
         raise_difference(self.name, found, differ)
         return self._capture_by_all(found, args, kwargs)
 
-    def _cached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]] | None:
+    def _cached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found | None:
         """Return the entry in the cache that serves this call, and the values of its slots, or None."""
-        last = self._last
+        last = self.cache.last
         if last is not None and not kwargs and last.is_alike(args):
             if not self.assumptions.branches and not _is_any_autocast_enabled():
                 values = last.prologue.run(args)
                 if values is not None:
                     return last, values
-        fitting = self._fitting(*_key_and_leaves(args, kwargs))
-        if fitting is not None and fitting[0] is not self._last:
-            return self._move_to_front(fitting)
+        fitting = self.cache.fitting(*key_and_leaves(args, kwargs))
+        if fitting is not None and fitting[0] is not self.cache.last:
+            return self.cache.move_to_front(fitting)
         return fitting
 
     def _capture(
@@ -339,17 +324,17 @@ class Engine:
         kwargs: dict[str, Any],
         anew: bool = False,
         may_run_eagerly: bool = False,
-    ) -> tuple[Entry, tuple[Any, ...]]:
+    ) -> Found:
         """Capture a program for this call.
 
         `anew`: even if one in the cache serves it. `may_run_eagerly`: what no program follows is an error.
         """
         with compiling:
-            key, leaves = _key_and_leaves(args, kwargs)
-            fitting = None if anew else self._fitting(key, leaves)
+            key, leaves = key_and_leaves(args, kwargs)
+            fitting = None if anew else self.cache.fitting(key, leaves)
             if fitting is not None:  # another thread has added one meanwhile
-                return self._move_to_front(fitting)
-            variants = self._variants(key)
+                return self.cache.move_to_front(fitting)
+            variants = self.cache.variants(key)
             explanation = self._note_change(variants[0]) if variants else None
             self._log.note(key, explanation)
             if variants:
@@ -362,89 +347,35 @@ class Engine:
                 entry = self._make_entry(key, args, kwargs, may_run_eagerly)
             return entry, entry.untested_values(leaves)
 
-    def _capture_by_all(
-        self, found: tuple[Entry, tuple[Any, ...]] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Entry, tuple[Any, ...]]:
+    def _capture_by_all(self, found: Found | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
         """Capture a program on every rank, because some rank has none; it replaces the one found here.
 
         If the ranks differ, every rank raises and keeps what it had.
         """
-        before = self._last
-        captured = captured_by_all(
-            self.name, lambda: self._capture(args, kwargs, anew=True), lambda: self._discard(before)
-        )
+        before = self.cache.last
+        discard = lambda: self.cache.discard_after(before)
+        captured = captured_by_all(self.name, lambda: self._capture(args, kwargs, anew=True), discard)
         if found is not None:
-            self._remove(found[0])
+            self.cache.remove(found[0])
         return captured
 
-    def _capture_unshared(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Entry, tuple[Any, ...]]:
+    def _capture_unshared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
         """Capture a program of local tensors. If it calls collectives itself, the ranks compare it."""
-        before = self._last
+        before = self.cache.last
         found = self._capture(args, kwargs)
         if found[0].shared is not None:
             try:
                 compare_captures(self.name, found)
             except BaseException:
-                self._discard(before)
+                self.cache.discard_after(before)
                 raise
         return found
 
-    def _discard(self, before: Entry | None) -> None:
-        """Remove the entry that was captured after `before`, and the state that its capture created."""
-        entry = self._last
-        if entry is not None and entry is not before:
-            entry.undo_capture()
-            self._remove(entry)
-            self._last = before
-
-    def _remove(self, entry: Entry) -> None:
-        variants = self._entries.get(entry.key, [])
-        if entry in variants:
-            variants.remove(entry)
-            if not variants:
-                del self._entries[entry.key]
-
     def _is_shared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call without a program involves other ranks: its arguments or its state are global."""
-        if self._last is not None and self._last.shared is not None:
+        if self.cache.last is not None and self.cache.last.shared is not None:
             return True
         return self.definition.involves_ranks(args, kwargs)
-
-    def _fitting(self, key: Signature, leaves: Sequence[Any]) -> tuple[Entry, tuple[Any, ...]] | None:
-        """Return the entry that serves the call, and the values of its slots, or None."""
-        for entry in self._variants(key):
-            if self._takes_same_branches(entry):
-                values = entry.values(leaves)
-                if values is not None:
-                    return entry, values
-        return None
-
-    def _variants(self, key: Signature) -> list[Entry]:
-        """Return the entries of a signature: those of its sizes, then those of all sizes."""
-        of_all_sizes = (
-            self._entries.get(self.assumptions.argument_sizes.key_of(key), []) if self._has_dynamic else []
-        )
-        return [*self._entries.get(key, ()), *of_all_sizes]
-
-    def _takes_same_branches(self, entry: Entry) -> bool:
-        """Whether the program takes the branches on sizes that the last call took."""
-        assumed = self.assumptions.branches
-        return not assumed or all(
-            entry.branches.get(branch, outcome) == outcome for branch, outcome in assumed.items()
-        )
-
-    def _move_to_front(self, fitting: tuple[Entry, tuple[Any, ...]]) -> tuple[Entry, tuple[Any, ...]]:
-        entry = fitting[0]
-        with compiling:
-            variants = self._entries.get(entry.key, [])
-            if entry in variants:
-                self._entries.move_to_end(entry.key)
-                variants.remove(entry)
-                variants.insert(0, entry)
-            self._last = entry
-        return fitting
 
     def _note_change(self, entry: Entry) -> Explanation | None:
         """Record that a value the program assumed fixed has changed; report repeated changes."""
@@ -470,16 +401,22 @@ class Engine:
 
     @property
     def program(self) -> Program | None:
-        return self._last.program if self._last is not None else None
+        last = self.cache.last
+        return last.program if last is not None else None
+
+    @property
+    def last_entry(self) -> Entry | None:
+        """The entry of `program`."""
+        return self.cache.last
 
     @property
     def programs(self) -> list[Program]:
-        return [e.program for variants in self._entries.values() for e in variants]
+        return [entry.program for entry in self.cache.entries]
 
     @property
     def proofs(self) -> list[list[str]]:
         """What was compared with the captured operators, for each of `programs`."""
-        return [e.proofs for variants in self._entries.values() for e in variants]
+        return [entry.proofs for entry in self.cache.entries]
 
     @property
     def backend(self) -> str:
@@ -489,148 +426,17 @@ class Engine:
         self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], may_run_eagerly: bool
     ) -> Entry:
         """Capture build() for this call, compile the program, and keep it."""
-        config = self.config.resolved(self.backend)
-        config = replace(config, ends_capture=may_run_eagerly or self.definition.steps_in_build)
-        compiler_for(self.backend)  # a missing package is an error before anything is captured
-        start = time.perf_counter()
-        attempts = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config)
-        try:
-            captured = attempts.captured()
-        except (ImportError, AttributeError) as error:
-            explained = error_of(f"graph {self.name}", error)  # torch may lack a name that this program needs
-            if explained is error:
-                raise
-            raise explained from error
-        try:
-            program = self._finish_stage("capture", start, captured.program)
-            entry = self._compiled_entry(key, captured.with_program(program), config)
-        except BaseException as error:
-            captured.effects.undo_capture(captured.live)
-            of_handler = error_of_handler(error)
-            if of_handler is not None and of_handler is not error:  # a compiler may wrap what it meets
-                raise of_handler from None
-            raise
+        entry = self._compilation.entry(key, args, kwargs, may_run_eagerly)
         if entry is None:
-            captured.effects.undo_capture(captured.live)
             return self._make_entry(key, args, kwargs, may_run_eagerly)
-        entry.note_arguments(args, kwargs)
-        self._keep(entry, config.cache_size)
-        return entry
-
-    def _assume_less(self, key: Signature, captured: Captured, error: Exception) -> bool:
-        """Make numbers or sizes of the next capture constants. Return False if this one had no symbols."""
-        if captured.live.numbers:
-            self.assumptions.numbers.fix_all()
-        elif captured.program.dimensions is not None:
-            self.assumptions.argument_sizes.keep_static(key)
-            self.assumptions.explain(of_static_sizes(error, "compiled"))
-        else:
-            return False
-        return True
-
-    def _compiled_entry(self, key: Signature, captured: Captured, config: Config) -> Entry | None:
-        """Compile a captured program. Return None if only the symbols in it keep it from being compiled."""
-        program = captured.program
-        key_of_entry = self._key_of_entry(key, program, config)
-        if config.check:
-            program.check()
-        overlaps = captured.guards.overlaps
-        try:
-            if not overlaps:  # passes may move a write across a read of the same memory
-                with torch._C._DisableAutocast():  # the casts are in the program
-                    program = passes.run(program, config, config.on_stage)
-            if captured.guards.serves_one_call or overlaps:  # not worth compiling
-                config = replace(config, backend="aten")
-            run_waiting_handlers()
-            with torch._C._DisableAutocast(), second_interrupt_acts_at_once():
-                program, run = self._compile(program, config)
-        except Exception as error:
-            if error_of_handler(error) is not None or not self._assume_less(key, captured, error):
-                raise
-            return None
-        run_waiting_handlers()
-        entry = Entry(key_of_entry, captured.with_program(program), run)
         entry.python_guards.notice = self._tell_mode
-        return entry
-
-    def _key_of_entry(self, key: Signature, program: Program, config: Config) -> Signature:
-        """Return the key of a program in the cache: without the sizes, if it serves many."""
-        if program.dimensions is None:
-            return key
-        self._has_dynamic = True
-        family = self.assumptions.argument_sizes.key_of(key)
-        if config.backend in BACKENDS_WITH_NOTES:
-            remember_sizes(self.definition, family, self.assumptions.argument_sizes.varied(key))
-        return family
-
-    def _keep(self, entry: Entry, cache_size: int) -> None:
-        """Put an entry into the cache, in front of the others of its key. Evict those that are too many."""
-        variants = self._entries.setdefault(entry.key, [])
-        variants[:] = [v for v in variants if v.serves_later_calls]
-        variants.insert(0, entry)
-        del variants[_most_variants(entry) :]
-        if self._last is None:
+        if self.cache.last is None:
             self._mode_notice = ModeNotice((self.assumptions.modes or {}).values())
-        self._entries.move_to_end(entry.key)
-        while len(self._entries) > max(1, cache_size):
-            self._entries.popitem(last=False)
-        self._last = entry
+        self.cache.keep(entry, self.config.cache_size)
+        return entry
 
     def _tell_mode(self, guard: Guard) -> None:
         """Say once that the graph keeps the train() or eval() of its first call, if the notice does not."""
         is_noticed = self._mode_notice is not None and self._mode_notice.changed()
         if self.assumptions.is_first_report("mode") and not is_noticed:
             report_mode(self.name, guard)
-
-    def _compile(self, program: Program, config: Config) -> tuple[Program, CompiledFunction]:
-        """Compile a program. Return the program with this stage in its history, and the function.
-
-        If the compiler fails, and the user named no backend, the aten backend runs the program.
-        """
-        backend, start = config.backend or default_backend(), time.perf_counter()
-        try:
-            run = compiler_for(backend)(program, config)
-        except Exception as error:
-            if error_of_handler(error) is not None:
-                raise
-            cause = error_of(f"the {backend} backend", error)
-            message = f"{type(cause).__name__}: {cause}".split("\n", 1)[0]
-            if backend == "inductor" and self.config.backend is not None:
-                raise OneFlowError(
-                    f"graph {self.name}: the inductor backend could not compile it ({message});"
-                    " set_backend('auto') or 'aten' runs it"
-                ) from error
-            if self.config.backend is not None or backend == "aten":
-                raise
-            warn_user(
-                f"graph {self.name}: the {backend} backend could not compile it ({message});"
-                " it runs on the aten backend"
-            )
-            run, backend = compiler_for("aten")(program, config), "aten"
-        return self._finish_stage(f"compile {backend}", start, program), run
-
-    def _finish_stage(self, stage: str, start: float, program: Program) -> Program:
-        """Report a stage that began at `start`. Return the program with the stage in its history."""
-        seconds = time.perf_counter() - start
-        if self.config.on_stage is not None:
-            self.config.on_stage(stage, seconds, program)
-        return program.with_(history=(*program.history, (stage, seconds, program.count())))
-
-
-def _most_variants(entry: Entry) -> int:
-    """Return how many programs of one key are kept."""
-    if entry.program.dimensions is not None:
-        return _MAX_DYNAMIC
-    return MAX_BRANCHED if entry.branches else _MAX_VARIANTS
-
-
-def _key_and_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, Sequence[Any]]:
-    """Return the signature of a call, with the autocast around it, and the flat arguments."""
-    try:
-        key, leaves = signature(args, kwargs)
-    except RuntimeError:  # a nested tensor has no shape
-        check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
-        raise
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        key = with_autocast(key)
-    return key, leaves

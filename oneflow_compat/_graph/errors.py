@@ -186,7 +186,7 @@ class UnsupportedInGraph(CaptureError, UnsupportedError):
 class GraphTypeError(CaptureError, TypeError, NotImplementedError):
     """An argument or output of build() has a type that a program cannot take."""
 
-    argument: str | None = None  # its name, if it is one
+    argument: str | None = None  # name of the argument, if an argument has the type
 
 
 @dataclass(frozen=True)

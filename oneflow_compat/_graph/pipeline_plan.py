@@ -47,7 +47,7 @@ class PipelinePlan:
     """What every rank knows of a pipeline, and the order of actions of this rank."""
 
     schedule: str
-    placements: tuple[Placement, ...]  # of each stage
+    placements: tuple[Placement, ...]  # placements of the stages
     actions: tuple[Action, ...]
 
     def stage_of(self, rank: int) -> int | None:

@@ -45,8 +45,8 @@ from .step_syntax import (
 if TYPE_CHECKING:
     from .errors import CaptureError, CodeLocation
 
-_PREFIX = "_oneflow_"  # of parameters of a head beside those of the step
-_OF_FRAMES = {"locals", "vars", "dir", "eval", "exec", "super", "__class__"}  # they read variables by name
+_PREFIX = "_oneflow_"  # prefix of parameters that a head has beside those of the step
+_OF_FRAMES = {"locals", "vars", "dir", "eval", "exec", "super", "__class__"}  # these read variables by name
 _UPDATES = {"backward", "step", "unscale_"}
 _COROUTINES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _Function = ast.FunctionDef
@@ -83,7 +83,7 @@ class Head:
 
     function: types.FunctionType
     takes: tuple[str, ...]  # variables of earlier statements, which are its first arguments
-    parameters: tuple[str, ...]  # of these arguments
+    parameters: tuple[str, ...]  # names of these arguments
     unused: frozenset[str]  # parameters of the step whose values it does not use
     binds: frozenset[str]
 

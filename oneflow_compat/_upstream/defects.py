@@ -168,11 +168,11 @@ INDUCTOR = {
     ),
     "nearest resizing": Defect(
         "A resize by a fractional factor uses the factor, but eager mode uses the sizes.",
-        _FORMS + "_nearest_scales",
+        "_graph/compile/inductor/resizing.py:nearest_scales",
     ),
     "gradient of nearest resizing": Defect(
         "The gradient of a resize by a fractional factor uses other locations than forward.",
-        _FORMS + "_nearest_backward",
+        "_graph/compile/inductor/resizing.py:nearest_backward",
     ),
     "multilabel margin loss": Defect(
         "multilabel_margin_loss counts targets after the last label.", _FORMS + "_multilabel_margin"

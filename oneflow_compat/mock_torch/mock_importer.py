@@ -151,7 +151,13 @@ def _mocked_import(
         return module
     if "." not in name:
         return module
-    # `import torch.nn` binds the top package
+    return _top_package(name, config, globals, locals)
+
+
+def _top_package(
+    name: str, config: _Config, globals: dict[str, Any] | None, locals: dict[str, Any] | None
+) -> ModuleType:
+    """Return what `import torch.nn` binds: the top package."""
     top = name.partition(".")[0]
     top_target = config.target(top)
     package = importlib.import_module(top_target) if top_target else _import(top, globals, locals, (), 0)

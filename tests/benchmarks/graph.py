@@ -214,7 +214,7 @@ def overhead(count=100):
         graph = graph_step(Many(), lambda m, x: m(x), lambda p: OPTIMIZERS[name](p, fused=True), "aten")
         x = torch.zeros(4)
         graph(x), graph(x)
-        entry = graph._engine._last
+        entry = graph._engine.last_entry
         out = entry.run(*entry.prologue.run((x,)))
         entry.run = lambda *values: out
         samples = []

@@ -53,7 +53,7 @@ def measured(modules):
     step, argument = trained(modules)
     for _ in range(3):
         step(argument)
-    entry = step._engine._last
+    entry = step._engine.last_entry
     figures = {"a call": microseconds(lambda: step(argument), 100)}
     outputs = run_outputs(entry, lambda: step(argument))
     run, entry.run = entry.run, lambda *values: outputs

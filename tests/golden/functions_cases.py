@@ -1,10 +1,12 @@
-"""Calls of top-level functions and Tensor methods at the edges: 0-d, empty, strided, broadcast, integer; with gradients.
+"""Calls of top-level functions and Tensor methods at the edges: 0-d, empty, strided, broadcast, integer; with
+gradients.
 
 Used by record_functions.py (under OneFlow 0.9.0) and by tests/core/test_functions_golden.py. `flow` is the
 module; f(shape) is a float32 tensor, p(shape) a float32 tensor with values between 0 and 1, i(shape) an int64
 tensor, b(shape) a bool tensor, with the same values in both libraries. g(fn, *tensors) returns the result of
 fn and the gradients of sum(result * weights) for its tensors.
 """
+
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +29,23 @@ def names(flow):
     def g(fn, *tensors):
         tensors = [t.detach().clone().requires_grad_(True) for t in tensors]
         out = fn(*tensors)
-        weights = flow.tensor(np.asarray(np.random.RandomState(9).rand(*[int(s) for s in out.shape])).astype("float32"))
+        weights = flow.tensor(
+            np.asarray(np.random.RandomState(9).rand(*[int(s) for s in out.shape])).astype("float32")
+        )
         (out * weights).sum().backward()
         return [out, *[t.grad for t in tensors]]
 
-    return {"flow": flow, "np": np, "f": f, "i": i, "p": p, "b": b, "g": g, "F": flow.nn.functional, "nn": flow.nn}
+    return {
+        "flow": flow,
+        "np": np,
+        "f": f,
+        "i": i,
+        "p": p,
+        "b": b,
+        "g": g,
+        "F": flow.nn.functional,
+        "nn": flow.nn,
+    }
 
 
 CASES = """

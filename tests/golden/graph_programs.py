@@ -65,9 +65,13 @@ def _relu(flow, x, y):
 
 
 WRITES = {
-    "+=": _add, "mul_": lambda flow, x, y: x.mul_(2), "fill_": lambda flow, x, y: x.fill_(3.0), "clamp_": lambda flow, x, y: x.clamp_(0, 1),
-    "set item": _set_item, "relu": _relu,
-}  # fmt: skip
+    "+=": _add,
+    "mul_": lambda flow, x, y: x.mul_(2),
+    "fill_": lambda flow, x, y: x.fill_(3.0),
+    "clamp_": lambda flow, x, y: x.clamp_(0, 1),
+    "set item": _set_item,
+    "relu": _relu,
+}
 
 
 def argument_given_twice(flow):
@@ -109,7 +113,10 @@ def argument_of_training(flow):
         return loss
 
     x = flow.tensor([[1.0, 2.0]])
-    return _results(_graph(flow, build, layer, flow.optim.SGD(layer.parameters(), lr=0.1)), (x,), x) + layer.weight.numpy().tolist()
+    return (
+        _results(_graph(flow, build, layer, flow.optim.SGD(layer.parameters(), lr=0.1)), (x,), x)
+        + layer.weight.numpy().tolist()
+    )
 
 
 def running_statistics(flow):
@@ -127,7 +134,14 @@ def _class_targets(shape, **options):
         loss = flow.nn.CrossEntropyLoss(**options)
         out = loss(scores, targets)
         out.sum().backward()
-        return [list(out.shape), out.numpy().tolist(), scores.grad.numpy().tolist(), _graph(flow, lambda self, x, t: self.module(x, t), loss)(scores.detach(), targets).numpy().tolist()]
+        return [
+            list(out.shape),
+            out.numpy().tolist(),
+            scores.grad.numpy().tolist(),
+            _graph(flow, lambda self, x, t: self.module(x, t), loss)(scores.detach(), targets)
+            .numpy()
+            .tolist(),
+        ]
 
     return program
 
@@ -158,7 +172,9 @@ def lazy_parameters(flow):
 
 
 def state_of_training(flow):
-    """The keys of graph.state_dict() that OneFlow has, and whether each value is a tensor or a dict of tensors."""
+    """The keys of graph.state_dict() that OneFlow has, and whether each value is a tensor or a dict of
+    tensors.
+    """
     layer = flow.nn.Linear(2, 1)
     optimizer = flow.optim.Adam(layer.parameters(), lr=0.1)
 
@@ -176,17 +192,44 @@ def state_of_training(flow):
     graph = Training()
     graph(flow.ones(1, 2))
     state = graph.state_dict()
-    tensors = [t for value in state.values() for t in (value.values() if isinstance(value, dict) else [value])]
-    return [sorted(key for key in state if not key.endswith("-step") and not key.startswith(("optimizer_", "lr_scheduler_"))), all(isinstance(t, flow.Tensor) for t in tensors)]
+    tensors = [
+        t for value in state.values() for t in (value.values() if isinstance(value, dict) else [value])
+    ]
+    return [
+        sorted(
+            key
+            for key in state
+            if not key.endswith("-step") and not key.startswith(("optimizer_", "lr_scheduler_"))
+        ),
+        all(isinstance(t, flow.Tensor) for t in tensors),
+    ]
 
 
 PROGRAMS = {
     **{f"argument: {name}": _write_to_argument(write) for name, write in WRITES.items()},
     **{f"captured: {name}": _write_to_captured(write) for name, write in WRITES.items()},
-    **{f.__name__: f for f in (
-        argument_given_twice, argument_in_list, captured_in_list, argument_of_training, running_statistics, lazy_parameters, state_of_training,
-    )},
-    **{f"CrossEntropyLoss {shape} {options}": _class_targets(shape, **options)
-       for shape in ([2, 1], [2]) for options in ({}, {"reduction": "sum"}, {"reduction": "none"}, {"reduction": "none", "ignore_index": 0},
-                                                  {"weight": True}, {"label_smoothing": 0.1})},
-}  # fmt: skip
+    **{
+        f.__name__: f
+        for f in (
+            argument_given_twice,
+            argument_in_list,
+            captured_in_list,
+            argument_of_training,
+            running_statistics,
+            lazy_parameters,
+            state_of_training,
+        )
+    },
+    **{
+        f"CrossEntropyLoss {shape} {options}": _class_targets(shape, **options)
+        for shape in ([2, 1], [2])
+        for options in (
+            {},
+            {"reduction": "sum"},
+            {"reduction": "none"},
+            {"reduction": "none", "ignore_index": 0},
+            {"weight": True},
+            {"label_smoothing": 0.1},
+        )
+    },
+}

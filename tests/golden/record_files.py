@@ -1,7 +1,8 @@
 """Record pickled modules of OneFlow 0.9.0 and their results. Run with its interpreter:
 
-    ORACLE-PYTHON tests/golden/record_files.py tests/golden/modules
+ORACLE-PYTHON tests/golden/record_files.py tests/golden/modules
 """
+
 import os
 import pickle
 import sys
@@ -29,7 +30,14 @@ MODULES = {
     "upsample": (lambda: nn.Upsample(scale_factor=2.0, mode="nearest"), (1, 1, 2, 3)),
     "softmax": (lambda: nn.Softmax(dim=1), (2, 3)),
     "net": (
-        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.AdaptiveAvgPool2d((2, 2)), nn.Flatten(), nn.Linear(8, 2)).eval(),
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 3),
+            nn.BatchNorm2d(2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d((2, 2)),
+            nn.Flatten(),
+            nn.Linear(8, 2),
+        ).eval(),
         (1, 1, 6, 6),
     ),
     "modulelist": (lambda: nn.ModuleList([nn.Linear(2, 2), nn.Tanh()]), None),
@@ -47,7 +55,10 @@ def main(folder):
         if shape is not None or name == "embedding":
             x = rng.rand(*shape).astype(np.float32) - 0.5 if shape else np.array([[0, 4], [2, 2]], np.int64)
             out = module(flow.tensor(x))
-            arrays[name + "/in"], arrays[name + "/out"] = x, (out[0] if isinstance(out, tuple) else out).numpy()
+            arrays[name + "/in"], arrays[name + "/out"] = (
+                x,
+                (out[0] if isinstance(out, tuple) else out).numpy(),
+            )
     np.savez(os.path.join(folder, "expected.npz"), **arrays)
 
 

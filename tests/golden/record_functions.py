@@ -1,7 +1,9 @@
-"""Record functions_cases.py: run under OneFlow 0.9.0 (`python record_functions.py`); writes functions.json beside it.
+"""Record functions_cases.py: run under OneFlow 0.9.0 (`python record_functions.py`); writes functions.json
+beside it.
 
 A case OneFlow refuses is recorded as null and not replayed.
 """
+
 import json
 import os
 import sys
@@ -18,7 +20,11 @@ def plain(value):
     if isinstance(value, (tuple, list)):
         return [plain(v) for v in value]
     a = value if isinstance(value, np.ndarray) else value.detach().numpy()
-    return {"dtype": str(value.dtype).split(".")[-1], "shape": list(a.shape), "values": [round(float(v), 7) for v in a.ravel()]}
+    return {
+        "dtype": str(value.dtype).split(".")[-1],
+        "shape": list(a.shape),
+        "values": [round(float(v), 7) for v in a.ravel()],
+    }
 
 
 if __name__ == "__main__":

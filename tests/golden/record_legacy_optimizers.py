@@ -3,6 +3,7 @@
 Run with OneFlow 0.9.0: python tests/golden/record_legacy_optimizers.py > tests/golden/legacy_optimizers.json
 The keys are those of RULES in tests/legacy/test_legacy_update_rules.py. LARS has no optimizer in 0.9.0.
 """
+
 import json
 
 import numpy as np

@@ -1,8 +1,11 @@
-"""Record the signatures of OneFlow's job functions by version: record_legacy_signatures.py SPEC_FOLDER > legacy_signatures.json
+"""Record the signatures of OneFlow's job functions by version: record_legacy_signatures.py SPEC_FOLDER >
+legacy_signatures.json
 
-The folder has legacy_signatures.json (0.1 to 0.4, from the sources) and legacy_api.json (0.5). Left out: methods of
-blobs, and the first forms of today's API, which only 0.4 has (flow.experimental): no `name=`, or modules and readers.
+The folder has legacy_signatures.json (0.1 to 0.4, from the sources) and legacy_api.json (0.5). Left out:
+methods of blobs, and the first forms of today's API, which only 0.4 has (flow.experimental): no `name=`, or
+modules and readers.
 """
+
 import ast
 import json
 import sys
@@ -58,5 +61,7 @@ def recorded(folder):
 
 
 if __name__ == "__main__":
-    rows = [f" {json.dumps(name)}: {json.dumps(spans)}" for name, spans in recorded(Path(sys.argv[1])).items()]
+    rows = [
+        f" {json.dumps(name)}: {json.dumps(spans)}" for name, spans in recorded(Path(sys.argv[1])).items()
+    ]
     print("{\n" + ",\n".join(rows) + "\n}")

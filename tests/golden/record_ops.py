@@ -1,4 +1,5 @@
 """Record ops_c.json with OneFlow 0.9.0. Each case runs in a separate process, because OneFlow may abort."""
+
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ def main():
         out = {}
         import oneflow as flow
 
-        for name, code in CASES[int(sys.argv[1]):int(sys.argv[2])]:
+        for name, code in CASES[int(sys.argv[1]) : int(sys.argv[2])]:
             try:
                 out[name] = flatten(eval(code, helpers(flow)))
             except Exception as error:
@@ -30,14 +31,18 @@ def main():
         line = [x for x in run.stdout.splitlines() if x.startswith("RESULT")]
         if line:
             everything.update(json.loads(line[0][6:]))
-            sys.stderr.write("".join(x + "\n" for x in run.stderr.splitlines() if "ibv" not in x and "cuda" not in x))
+            sys.stderr.write(
+                "".join(x + "\n" for x in run.stderr.splitlines() if "ibv" not in x and "cuda" not in x)
+            )
         elif b - a > 1:
             ranges += [(a, (a + b) // 2), ((a + b) // 2, b)]
         else:
             print("aborted:", CASES[a][0])
     everything = {name: everything[name] for name, _ in CASES if name in everything}
     with open(os.path.join(HERE, "ops_c.json"), "w") as f:
-        f.write("{\n" + ",\n".join(json.dumps(k) + ": " + json.dumps(v) for k, v in everything.items()) + "\n}\n")
+        f.write(
+            "{\n" + ",\n".join(json.dumps(k) + ": " + json.dumps(v) for k, v in everything.items()) + "\n}\n"
+        )
     print(len(everything), "of", len(CASES))
 
 

@@ -5,6 +5,7 @@ Each call of the file is a documented function with one invalid argument. The fi
 "ok" or the name of the class. A second entry is the behavior of this package, if it differs. Remove calls
 that end the process from the file.
 """
+
 import json
 import sys
 

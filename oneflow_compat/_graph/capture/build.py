@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..program.locations import Keys
     from .interfaces import CaptureInterface, LossFactor
 
-# what the body of a class without a method of its own leaves in it, on any Python
+# names that the body of a class without methods leaves in it, on any Python
 _OF_EVERY_CLASS = frozenset(
     ["__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"]
     + ["__firstlineno__", "__static_attributes__", "__orig_bases__", "__parameters__", "__annotate_func__"]
@@ -210,7 +210,7 @@ def _of_nested_tensors(error: BaseException) -> Any:
     )
 
 
-_UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
+_UNCLEAR = (  # (whether an error of torch is this one, its cause, what to do)
     (
         lambda e: "data is not allocated yet" in str(e) or "cannot be called on meta tensors" in str(e),
         (

@@ -47,11 +47,12 @@ from .slots import shared_memory, slots_of
 from .state_map import StateMap, resolve
 from .step_run import run_step
 from .update.kept_gradients import KeptGradients
-from .update.loss_scaling import resolve_scaler
-from .update.optimizer_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
+from .update.new_state import adopt_new_state, install, take_as_inputs
+from .update.optimizer_state import refuse_foreign_state, take_foreign_state
 from .update.scalers_of_build import refuse_skipped_numbers
 from .update.step import Update, fill_packed_gradients
 from .update.steps_of_build import StepsOfBuild
+from .update_run import run_update
 from .values.dynamic_dimensions import DynamicDimensions
 from .values.number_inputs import NumberInputs
 from .values.option_reads import OptionReads
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 class Capture:
     """One run of build() under capture; `run` returns what it captured."""
 
-    observed: Observed  # what build() read, once it has returned
+    observed: Observed  # reads of build(), set when it has returned
 
     def __init__(
         self,
@@ -203,7 +204,8 @@ class Capture:
             captured = self._close(results)
         self._finish_step_reads()
         captured = captured.with_observed(self.observed)
-        self._install_new_state(captured)
+        if self.update is not None:
+            install(self.update, self.new_state, captured)
         if self.kept_gradients is not None:
             self.kept_gradients.note()
         return captured.for_one_call() if self.observed.ending is not None else captured
@@ -228,7 +230,7 @@ class Capture:
         optimizers = () if callable(definition.optimizers) else definition.optimizers
         state = StateMap(resolve(definition.modules), resolve(definition.tensors), optimizers)
         self.tensors = [entry.tensor for entry in state.by_id.values()]
-        self._no_own_parameter(names, state)
+        state.refuse_parameters_among(zip(names, self.args_flat))
         state.refuse_lazy_parameters()
         return state
 
@@ -249,24 +251,6 @@ class Capture:
             self.update.undo()
             for optimizer, kept in self.aside:
                 optimizer.state.update(kept)
-
-    def _no_own_parameter(self, names: Sequence[str], state: StateMap) -> None:
-        """Raise if an argument is a trained parameter.
-
-        An argument is a separate input of the program, so the parameter would get no gradient.
-        """
-        for name, value in zip(names, self.args_flat):
-            if (
-                state.optimizers
-                and isinstance(value, torch.nn.Parameter)
-                and value.requires_grad
-                and state.entry(value) is not None
-            ):
-                raise CaptureError(
-                    f"the argument {name!r} is the parameter {state.name_of(value)!r} of the graph itself,"
-                    " and would get no gradient as an argument",
-                    "Use the parameter inside build() instead of passing it.",
-                )
 
     # -- stages ------------------------------------------------------------------
     def _input(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -299,7 +283,7 @@ class Capture:
             self.kept_gradients = KeptGradients(self.state, self._gradients.hidden())
             self.kept_gradients.fill_in()
             self.observed = self.observed.with_guards(self.kept_gradients.guards)
-            self._record_update()
+            run_update(self)
         return results
 
     def _finish_step(self, inputs: list[Any], results: Results, gradients: GradientsOfCall) -> None:
@@ -309,16 +293,11 @@ class Capture:
         self.steps.refuse_changes()
         if self.update is not None:
             refuse_foreign_state(self.state, self.aside)
-            self._adopt_new_state(self.update)
+            adopt_new_state(self, self.update)
             refuse_skipped_numbers(self.update)
         self.left_gradients = gradients.finish(self.state)
         self.gradient_names = gradients.names(self.state)
         self.observed = self.observed.with_guards(gradients.guards)
-
-    def _adopt_new_state(self, update: Update) -> None:
-        self.new_state = update.adopt_new_state()
-        for index, keys in update.created_live_options.items():
-            self.assumptions.add_live_options(index, keys)
 
     def _finish_reads(self, inputs: list[Any], results: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
@@ -330,7 +309,7 @@ class Capture:
         self.attributes += self.number_inputs.stored
         changed = observed.numbers_changed
         if self.config.ends_capture and not several() and self.assumptions.numbers.add(changed):
-            raise NumbersFound  # what build() changed is taken back
+            raise NumbersFound  # run() takes changes of build() back
         self.argument_facts = facts_of_arguments(observed.argument_facts, inputs)
         self._report_unfollowed(observed.unfollowed)
         if self.config.strict and observed.unrepeated is not None:
@@ -377,28 +356,6 @@ class Capture:
         state = self.definition.modules, self.definition.tensors, self.definition.optimizers
         return StateMap(*map(resolve, state)) if any(map(callable, state)) else early
 
-    def _record_update(self) -> None:
-        scaler = resolve_scaler(self.definition.grad_scaler)
-        if not self.state.optimizers:
-            return
-        self.update = Update(
-            self.recorder, self.state, self.config, scaler, self.assumptions.live_options, self.options.nodes
-        )
-        if self.step_reads is not None:
-            self.step_reads.leave_out_state([optimizer for optimizer, _ in self.state.optimizers])
-            self.update.observed = self.step_reads
-        self.aside = take_foreign_state(self.state)
-        classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
-        try:
-            sampler, ends_capture = f"step() of {classes}", self.config.ends_capture
-            with no_error_is_caught(), python_samples(self.definition.name, sampler, ends_capture):
-                self.update.run()
-        except (KeyError, TypeError) as error:
-            refuse_foreign_state(self.state, self.aside, foreign_keys_of(error, self.aside))
-            raise
-        refuse_foreign_state(self.state, self.aside)
-        self._adopt_new_state(self.update)
-
     def _close(self, results: Results) -> Captured:
         recorder, update = self.recorder, self.update
         stored = (leaf for attribute in self.attributes for leaf in attribute.leaves)
@@ -407,7 +364,7 @@ class Capture:
         outputs = outputs_of(
             recorder, results, stored, self.results_stored, state, self.overflow, gradients.nodes
         )
-        self._take_new_state_as_inputs(outputs.nodes)
+        take_as_inputs(recorder, self.new_state, outputs.nodes)
         self.number_inputs.drop_unused(outputs.nodes)
         conditions = recorder.guards + conditions_on(self.options.numbers) + self.number_inputs.conditions
         conditions += update.trace.guards if update is not None else []
@@ -460,29 +417,6 @@ class Capture:
         if not self.definition.writes_through():
             warn_of_kept_values(self, keep_callers_values(self, graph))
 
-    def _take_new_state_as_inputs(self, outputs: list[Any]) -> None:
-        """Replace each node that creates state by a placeholder, among the outputs too.
-
-        A fused update takes hundreds of them, so the arguments of a user are replaced all at once.
-        """
-        holders: dict[Node, Node] = {}
-        for created in self.new_state:
-            node: Any = created.twin._of_node
-            while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
-                node = node.args[0]
-            if node.op == "placeholder" or node in holders:
-                continue
-            holder = holders[node] = self.recorder.placeholder("state", created.tensor)
-            holder.meta["tensor"] = node.meta["tensor"]
-            self.recorder.lifted[id(created.tensor)] = (created.tensor, holder, created.twin)
-        for user in dict.fromkeys(user for node in holders for user in node.users):
-            user.args, user.kwargs = torch.fx.map_arg(
-                (user.args, user.kwargs), lambda node: holders.get(node, node)
-            )
-        outputs[:] = [holders.get(node, node) for node in outputs]
-        for node in holders:
-            self.recorder.graph.erase_node(node)
-
     @property
     def overflow(self) -> Node | None:
         """The node that is 1 if the gradients overflowed, if the program has to report it."""
@@ -490,18 +424,6 @@ class Capture:
         if update is None or not (update.state_values or update.serves_one_call):
             return None
         return update.found_inf
-
-    def _install_new_state(self, captured: Captured) -> None:
-        if self.update is None:
-            return
-        live = captured.live
-        for location, value in self.update.structures.items():
-            container, keys = location.resolve(live)
-            if keys[0] in container:
-                captured.effects.replaced_state.append((location, container[keys[0]]))
-            location.write(live, value)
-        for created in (*self.update.created, *self.new_state):
-            created.location.write(live, created.tensor)
 
 
 _prepared = False

@@ -33,6 +33,7 @@ class RecorderInterface(Protocol):
     graph: Graph
     fake_mode: FakeTensorMode
     sizes: Any
+    results: Any  # Results in results/fake_results.py
     dynamic: Any
     guards: list[Condition]
     lifted: dict[int, Lifted]
@@ -43,6 +44,9 @@ class RecorderInterface(Protocol):
     numbers: list[weakref.ref[LiveNumber]]
     unfolds: Any
     micro_batch: int | None
+
+    def placeholder(self, name: str, value: torch.Tensor | float) -> Node:
+        """Return a new placeholder; placeholders stay in front of every other node."""
 
     def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
         """Return (node, twin) of a real tensor met inside the capture."""
@@ -71,18 +75,20 @@ class CaptureInterface(Protocol):
     definition: GraphDefinition
     assumptions: Assumptions
     recorder: Any
-    reads: Any  # what observe() returned
+    reads: Any  # the result of observe()
     config: Config
     args_flat: list[Any]
     in_spec: TreeSpec
-    argument_objects: list[Any]  # by their positions in the spec
+    argument_objects: list[Any]  # the objects by their positions in the spec
     tensors: list[torch.Tensor]
     new_state: list[Any]
     state: Any
     update: Any
+    aside: Any  # the state of optimizers that is set aside while step() runs
+    step_reads: Any  # the result of observe_steps(), or None
     loss_factor: LossFactor | None
     modules: Any  # ModuleChanges
-    attributes: list[Any]  # what each run stores
+    attributes: list[Any]  # attributes that each run stores
     observed: Observed
     argument_facts: Any
     left_gradients: Any  # LeftGradients
@@ -111,8 +117,8 @@ if TYPE_CHECKING:
         """
 
         _of_node: Node
-        _value: torch.Tensor  # its real value, where that is known; see KnownValues in values/known.py
-        _unknown_rows: list[Any]  # of a sparse tensor whose number of rows depends on values
+        _value: torch.Tensor  # the real value, if it is known; see KnownValues in values/known.py
+        _unknown_rows: list[Any]  # rows of a sparse tensor whose number depends on values
         _of_placement: Any
         _of_sbp: Any
 

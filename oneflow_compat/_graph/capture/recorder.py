@@ -9,14 +9,10 @@ import contextlib
 import operator
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 from torch.fx.node import Argument
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -44,17 +40,9 @@ from .patches.recurrent_layers import whole_layers
 from .patches.view_layouts import CopiedViews
 from .rank_facts import call_log, note_collective
 from .results.fake_results import Results
-from .results.meta_kernels import new_fake
-from .results.refusals import (
-    name_dtype,
-    refuse,
-    refuse_collective,
-    refuse_marker,
-    refuse_quantized,
-    refuse_sparse_count,
-)
-from .results.sparse_results import of_any_rows
-from .values.branch_values import known_shape
+from .results.refusals import name_dtype, refuse_collective, refuse_marker, refuse_unrecordable
+from .results.symbolic_results import symbolic_results, with_eager_dtypes
+from .twins import twin_of, twin_of_argument, without_marks
 from .values.dynamic_dimensions import DynamicDimensions
 from .values.known import KnownValues
 from .values.symbolic_sizes import Sizes
@@ -80,7 +68,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = Graph()
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
-        self.fake_mode.cache_enabled = False  # it takes longer than what it saves: see fake_results.py
+        self.fake_mode.cache_enabled = False  # torch's cache is slower than ours (fake_results.py)
         self.default_dtype = torch.get_default_dtype()
         self.histories: list[Any] = []  # nodes of autograd of tensors that were there before the capture
         self.results = Results(self.fake_mode)
@@ -92,7 +80,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.markers: dict[float, object] = {}  # see update/host_scalars.py
         self.marker_values: dict[float, float] = {}
         self.module_path = ""
-        self.regions: tuple[str, ...] = ()  # what record_function() has opened
+        self.regions: tuple[str, ...] = ()  # names that record_function() has opened
         self.recomputing = False
         self.phase = "forward"
         self.micro_batch: int | None = None  # the one that build() computes, if there are several
@@ -102,7 +90,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.valued: dict[int, RecordedTensor] = {}  # memory -> constant tensor in it, until it is written
         # while the update is recorded: tensor of one element -> its marker
         self.scalar_of: Callable[[torch.Tensor], float] | None = None
-        self.guards: list[Condition] = []  # what must hold for the program to serve a call
+        self.guards: list[Condition] = []  # conditions under which the program serves a call
         self.recurrent: list[Any] = []  # see patches/recurrent_layers.py
         self.on_lift: Callable[[torch.Tensor], None] | None = None  # called with each real tensor lifted
         # the results of operators, see side_effects/survivors.py
@@ -110,7 +98,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         # whether .item() of a floating tensor gives a number of the program, and those that it gave
         self.gives_numbers = False
         self.numbers: list[weakref.ref[LiveNumber]] = []
-        self.calls = call_log(self)  # what the ranks compare
+        self.calls = call_log(self)  # the calls that the ranks compare
         self._first: Node | None = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
@@ -130,7 +118,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         dynamic = self.dynamic
         layout = dynamic.shape_and_stride(tensor, name) if dynamic is not None else None
         with torch._C.DisableTorchFunction():
-            twin = self._twin_of_argument(tensor, layout)
+            twin = twin_of_argument(self.fake_mode, tensor, layout)
         twin._of_node = self.placeholder(name, tensor)
         self.fakes.append(weakref.ref(twin))
         twin._of_node.meta["tensor"] = describe(tensor if layout is None else twin)
@@ -141,21 +129,6 @@ class Recorder(KnownValues, TorchDispatchMode):
         if tensor.requires_grad:
             twin.requires_grad_()
         return twin
-
-    def _twin_of_argument(self, tensor: torch.Tensor, layout: Any) -> RecordedTensor:
-        """A symbolic tensor like an argument, of this (shape, strides) if some dimensions are symbols."""
-        if layout is not None:
-            with self.fake_mode:
-                twin = torch.empty_strided(*layout, dtype=tensor.dtype, device=tensor.device)
-            return cast(RecordedTensor, twin)
-        if tensor.is_inference():
-            return self._twin(tensor)
-        twin = self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
-        if twin is tensor:
-            raise CaptureError(
-                "build() was given a tensor of another capture", "Call the graph with ordinary tensors."
-            )
-        return of_any_rows(cast(RecordedTensor, twin.detach() if hasattr(twin, "_of_node") else twin))
 
     def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
         """Return (node, twin) of a real tensor met inside the capture."""
@@ -178,7 +151,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         node.meta["tensor"] = describe(tensor)
         marked = hasattr(tensor, "_of_placement")
         with torch._C.DisableTorchFunction() if marked else contextlib.nullcontext():
-            twin = self._twin(_plain(tensor) if marked else tensor)
+            twin = twin_of(self.fake_mode, without_marks(tensor) if marked else tensor)
         twin._of_node = node
         if is_global(tensor):
             twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
@@ -187,32 +160,19 @@ class Recorder(KnownValues, TorchDispatchMode):
                 twin._value = tensor.detach().clone()
         return node, twin
 
-    def _twin(self, tensor: torch.Tensor) -> RecordedTensor:
-        """A symbolic tensor like a real one.
-
-        Memory shared between real tensors need not be shared by their twins.
-        """
-        if tensor.layout is torch.strided and not (
-            tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
-        ):
-            layout, options = (tensor.shape, tensor.stride()), {"dtype": tensor.dtype}
-            twin = new_fake(self.fake_mode, tensor.device, torch.empty_strided, *layout, **options)
-            return cast(RecordedTensor, twin)
-        return of_any_rows(cast(RecordedTensor, self.fake_mode.from_tensor(tensor, static_shapes=True)))
-
     # -- the mode --------------------------------------------------------------
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # from backward, which leaves them on
+        # backward() leaves function modes on the stack: pop them while the operator is recorded
         modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
         try:
-            return self._dispatch(func, types, args, kwargs)
+            return self._dispatch(func, types, args, kwargs or {})
         finally:
             for mode in reversed(modes):
                 torch._C._push_on_torch_function_stack(mode)
 
-    def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.unfolds and any(issubclass(t, self.unfolds) for t in types):
             return NotImplemented
         if func is _DEVICE:
@@ -222,20 +182,15 @@ class Recorder(KnownValues, TorchDispatchMode):
         if func is _ITEM:
             return self._item(args[0])
         if func.namespace in ("profiler", "prim"):
-            return self._run_unrecorded(func, args, kwargs or {})
+            return self._run_unrecorded(func, args, kwargs)
         run_waiting_handlers()
         facts = facts_of(func)
-        if facts.counts_sparse_rows and self.phase == "update":
-            refuse_sparse_count(args[0])
-        if facts.refusal is not None:
-            refuse(func, facts.refusal, args)
-        if facts.quantizes:
-            refuse_quantized(func)
+        refuse_unrecordable(func, facts, args, is_update=self.phase == "update")
         if func in _CUDNN_CTC:
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if facts.lifts and not isinstance(args[0], RecordedTensor):
             return self._constant(args[0])
-        return self._record_all(func, args, kwargs or {})
+        return self._record_all(func, args, kwargs)
 
     def _record_all(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record an operator, in several calls if its tensors share memory. Return the last result."""
@@ -266,8 +221,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         node_values, fake_values = self._convert_all(kwargs.values())
         node_kwargs, fake_kwargs = dict(zip(kwargs, node_values)), dict(zip(kwargs, fake_values))
         node = node_editing.call(self.graph, func, node_args, node_kwargs)
-        out = self._symbolic_results(func, node, fake_args, fake_kwargs)
-        out = self._with_eager_dtypes(func, fake_args, out)
+        out = symbolic_results(self, func, node, fake_args, fake_kwargs)
+        out = with_eager_dtypes(self.fake_mode, func, fake_args, out)
         if torch.get_default_dtype() is not self.default_dtype:
             name_dtype(node, func, (*fake_args, *fake_values), out)
         self._annotate(node)
@@ -278,52 +233,6 @@ class Recorder(KnownValues, TorchDispatchMode):
         elif func._schema.is_mutable:
             self._forget_values(fake_args)
         return result
-
-    def _symbolic_results(self, func: Any, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not facts_of(func).has_fake_kernel:
-            return None
-        try:
-            return self.results(func, args, kwargs)
-        except (DynamicOutputShapeException, DataDependentOutputException):
-            out = self._of_values(func, node, args, kwargs)
-            if out is None:
-                self.graph.erase_node(node)
-                raise CaptureError(
-                    f"{func} gives a tensor whose shape depends on values, and has no symbolic form for that",
-                    "Use a form with a fixed shape, or compute that part outside the graph.",
-                ) from None
-            return out
-        except BaseException:
-            self.graph.erase_node(node)
-            raise
-
-    def _of_values(self, func: Any, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return results whose shape depends on values, with known or with unknown sizes, or None."""
-        if self.sizes.vary:
-            out = self._of_unknown_size(func, args, kwargs)
-            return known_shape(self, func, node, args) if out is None else out
-        out = known_shape(self, func, node, args)
-        return self._of_unknown_size(func, args, kwargs) if out is None else out
-
-    def _of_unknown_size(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.sizes.begin()
-        try:
-            return self.results(func, args, kwargs)
-        except (DynamicOutputShapeException, DataDependentOutputException):
-            return None
-
-    def _with_eager_dtypes(self, func: Any, args: tuple[Any, ...], out: Any) -> Any:
-        """Return the results with the dtypes of eager's kernel where torch's symbolic form gives others."""
-        statistics = facts_of(func).statistics
-        if statistics and args[0].device.type == "cpu":
-            dtype = next((args[i].dtype for i in statistics if args[i] is not None), args[0].dtype)
-            if dtype != args[0].dtype:
-                with self.fake_mode:
-                    return out[0], *(t.to(torch.float32) for t in out[1:])
-        elif func is aten._pack_padded_sequence.default and type(out[1]) is RecordedTensor:
-            with self.fake_mode:
-                return out[0], out[1].long()  # torch gives the numbers of rows the dtype of the data
-        return out
 
     def _bind(self, func: Any, node: Node, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Give each result its node, and return what build() gets: for a written argument, the argument."""
@@ -435,7 +344,7 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def hold(self, tensor: torch.Tensor) -> None:
         """Keep a real tensor as itself inside the capture; it is a constant of the program."""
-        twin = self._twin(tensor)
+        twin = twin_of(self.fake_mode, tensor)
         twin._of_node = self._constant_node(tensor)
         self.lifted[id(tensor)] = (tensor, twin._of_node, twin)
 
@@ -482,15 +391,9 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.constants = {}  # a program keeps the dict itself
         self.histories.clear()
         self.on_lift = None
-        del self.calls  # its functions refer to this object
+        del self.calls  # the functions in it refer to this object
         for node in self.graph.find_nodes(op="placeholder"):
             node.meta.pop("value", None)
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory of a global tensor as an ordinary tensor; another tensor without its history."""
-    tensor = tensor.detach()
-    return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
 
 
 def _device_of(tensor: torch.Tensor) -> torch.device:

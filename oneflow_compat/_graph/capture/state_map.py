@@ -109,3 +109,21 @@ class StateMap:
                     "Run the module once in eager mode before the first call of the graph, for example on a"
                     " batch under no_grad().",
                 )
+
+    def refuse_parameters_among(self, arguments: Iterable[tuple[str, object]]) -> None:
+        """Raise CaptureError if an argument is a trained parameter.
+
+        An argument is a separate input of the program, so the parameter would get no gradient.
+        """
+        for name, value in arguments:
+            if (
+                self.optimizers
+                and isinstance(value, torch.nn.Parameter)
+                and value.requires_grad
+                and self.entry(value) is not None
+            ):
+                raise CaptureError(
+                    f"the argument {name!r} is the parameter {self.name_of(value)!r} of the graph itself,"
+                    " and would get no gradient as an argument",
+                    "Use the parameter inside build() instead of passing it.",
+                )

@@ -17,7 +17,7 @@ import torch
 if TYPE_CHECKING:
     from torch.fx import Node
 
-_TENSOR = torch.Tensor.__base__  # without the methods that this package adds
+_TENSOR = torch.Tensor.__base__  # the base class lacks the methods that this package adds
 # Overloads of aten. Each has a call in tests/graph/passes/test_direct_calls.py. Functions without a tensor
 # argument are not listed: torch.device() as a context manager changes their results.
 _METHODS = """

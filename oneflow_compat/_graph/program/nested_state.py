@@ -57,7 +57,7 @@ def put_at(value: Any, path: Keys, leaf: Any) -> None:
     value[path[-1]] = leaf
 
 
-def symbolic(value: object, depth: int = 0, apart_from: object = None) -> bool:
+def holds_fake_tensors(value: object, depth: int = 0, apart_from: object = None) -> bool:
     """Whether a value is a fake tensor or contains one, a few levels down, outside of `apart_from`."""
     if isinstance(value, FakeTensor) or depth > 3 or value is apart_from:
         return isinstance(value, FakeTensor)
@@ -70,4 +70,4 @@ def symbolic(value: object, depth: int = 0, apart_from: object = None) -> bool:
         elements = vars(value).values()
     else:
         return False
-    return any(symbolic(element, depth + 1, apart_from) for element in elements)
+    return any(holds_fake_tensors(element, depth + 1, apart_from) for element in elements)

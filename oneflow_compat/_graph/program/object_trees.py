@@ -100,10 +100,17 @@ def _are_copies(one: object, other: object) -> bool:
         and one.__globals__ is other.__globals__
         and not (one.__dict__ or other.__dict__)
         and not _assigns_variables(one.__code__)
-        and _are_same_constants(one.__defaults__ or (), other.__defaults__ or ())
-        and (one.__kwdefaults__ or {}).keys() == (other.__kwdefaults__ or {}).keys()
-        and _are_same_constants((one.__kwdefaults__ or {}).values(), (other.__kwdefaults__ or {}).values())
+        and _have_same_defaults(one, other)
         and _are_same_constants(_variables(one), _variables(other))
+    )
+
+
+def _have_same_defaults(one: types.FunctionType, other: types.FunctionType) -> bool:
+    by_name, others_by_name = one.__kwdefaults__ or {}, other.__kwdefaults__ or {}
+    return (
+        _are_same_constants(one.__defaults__ or (), other.__defaults__ or ())
+        and by_name.keys() == others_by_name.keys()
+        and _are_same_constants(by_name.values(), others_by_name.values())
     )
 
 

@@ -84,7 +84,7 @@ class Program:
     unknown_sizes: bool = False
     # some dimensions of arguments are symbols, which are strings in the shapes of tensors
     dimensions: DimensionGuards | None = None
-    pipeline: PipelinePlan | None = None  # whose order the operators have
+    pipeline: PipelinePlan | None = None  # the operators are in the order of this plan
     history: tuple[tuple[str, float, int], ...] = ()  # (stage name, seconds, nodes after it)
 
     def with_(self, **changes: Any) -> Program:

@@ -26,7 +26,6 @@ _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # bits of CPython's type flags
 _MANAGED_DICT, _MANAGED_WEAK_REFERENCES = 1 << 4, 1 << 3  # since Python 3.11 and 3.12
 _POINTER_BYTES = tuple.__itemsize__
-MAX_ELEMENTS = 32
 MISSING: Any = object()  # stands for a value of any type
 # shape, stride, dtype, device, requires_grad, layout and class of a tensor
 Metadata = tuple[torch.Size, tuple[int, ...] | None, torch.dtype, torch.device, bool, torch.layout, type]
@@ -62,17 +61,6 @@ def same_value(a: Any, b: Any) -> bool:
 
 def _same_entries(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
     return a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
-
-
-def is_plain(value: object) -> bool:
-    if isinstance(value, tuple) and not isinstance(value, PLAIN_TYPES):
-        return tuple.__len__(value) <= MAX_ELEMENTS and all(map(is_plain, tuple.__iter__(value)))
-    return (
-        isinstance(value, PLAIN_TYPES)
-        or isinstance(value, frozenset)
-        and len(value) <= MAX_ELEMENTS
-        and all(map(is_plain, value))
-    )
 
 
 def is_dict(value: object) -> TypeGuard[dict[Any, Any]]:

@@ -201,7 +201,7 @@ def _plain_object(spec: pytree.TreeSpec) -> pytree.TreeSpec:
     code = (Existing, Method)
     kept = [(path_key(part), plain_spec(child)) for part, child in pairs if child.type not in code]
     layout = spec.context.layout
-    if not layout.is_user_class:  # of a state_dict() only the entries
+    if not layout.is_user_class:  # a state_dict() is compared by its entries only
         kept = [(key, child) for key, child in kept if not isinstance(key, Attribute)]
     keys, children = [str(k) if isinstance(k, Attribute) else k for k, _ in kept], [c for _, c in kept]
     if layout.container is None or layout.is_mapping:

@@ -64,7 +64,7 @@ def _states(
 ) -> dict[int, int]:
     """Return {slot: index of the output that it gets}."""
     slots = {id(value): i for i, value in enumerate(values) if isinstance(value, torch.Tensor)}
-    index = program.out_spec.num_leaves - len(program.out_constants)  # of the first stored value
+    index = program.out_spec.num_leaves - len(program.out_constants)  # index of the first stored value
     states = {}
     for attribute in attributes:
         now, spec = flatten_containers(get_item(attribute.container, attribute.key))

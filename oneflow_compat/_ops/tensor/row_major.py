@@ -49,12 +49,20 @@ def _geometry(tensor: torch.Tensor, owner: torch.Tensor) -> RowMajorLayout | Non
     strides = [s if n > 1 else 0 for n, s in zip(tensor.shape, tensor.stride())]
     offset = tensor.storage_offset() - owner.storage_offset()
     coordinates = [_coordinates(distance, steps) for distance in (*strides, offset)]
-    lengths = [max(0, n - 1) for n in tensor.shape] + [1]
-    ends = [sum(n * c[i] for n, c in zip(lengths, coordinates)) for i in range(len(sizes))]
-    if any(end >= size for end, size in zip(ends, sizes)):
-        return None  # a step of the tensor crosses a dimension of its owner
+    if _cross_a_dimension(tensor.shape, coordinates, sizes):
+        return None
     *stride, offset = (sum(i * step for i, step in zip(c, rows)) for c in coordinates)
     return RowMajorLayout(owner, tuple(stride), offset)
+
+
+def _cross_a_dimension(shape: torch.Size, coordinates: list[list[int]], sizes: list[int]) -> bool:
+    """Whether a step leads out of a dimension of the owner.
+
+    `coordinates` has those of each step, and of the first element.
+    """
+    lengths = [max(0, n - 1) for n in shape] + [1]
+    ends = [sum(n * c[i] for n, c in zip(lengths, coordinates)) for i in range(len(sizes))]
+    return any(end >= size for end, size in zip(ends, sizes))
 
 
 def _coordinates(distance: int, steps: list[int]) -> list[int]:

@@ -57,7 +57,7 @@ def _graph_of(module: torch.nn.Module, options: Mapping[str, Any]) -> Graph:
 
 
 class _Slot:
-    __slots__ = ("_compiled",)  # beside the __dict__ that belongs to the module
+    __slots__ = ("_compiled",)  # the __dict__ belongs to the module
     _compiled: tuple[torch.nn.Module, Graph | None]
 
 

@@ -38,7 +38,7 @@ def graph(name="Double"):
 
 
 def state_of(g):
-    return g._engine._last.run
+    return g._engine.last_entry.run
 
 
 @pytest.fixture
@@ -300,7 +300,7 @@ g = Double()
 g.config.set_backend("auto")
 for _ in range(4):
     g(torch.ones(2))
-compilation = g._engine._last.run.compilation
+compilation = g._engine.last_entry.run.compilation
 assert compilation.is_running()
 pid = os.fork()
 if not pid:  # a child of the user's

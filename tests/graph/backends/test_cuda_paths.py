@@ -319,7 +319,7 @@ def test_a_recorded_step_trains_as_the_plain_one(recordings, monkeypatch):
         return [*losses, graph(batches[0]), *model.state_dict().values()]
 
     expected = train(False)
-    monkeypatch.setattr("oneflow._graph.engine.compiler_for", compiler_for)
+    monkeypatch.setattr("oneflow._graph.compilation.compiler_for", compiler_for)
     actual = train(True)
     assert len(recordings) == 2
     assert all(torch.equal(a, b) for a, b in zip(expected, actual))

@@ -131,7 +131,7 @@ def test_recomputation_is_not_merged_back():
             backend="inductor",
             setup=setup,
         )
-        return sum("mm" in str(n.target) for n in graph._engine._last.run.region.graph.nodes)
+        return sum("mm" in str(n.target) for n in graph._engine.last_entry.run.region.graph.nodes)
 
     assert products(True) > products(False)
 
@@ -184,7 +184,7 @@ def test_a_region_is_one_cpp_file_that_python_calls_once(monkeypatch):
     )
     _, _, graph = trained(**{"cpp.simdlen": 256})  # compiled by no test before
     assert files == ["CppWrapperCodeCache"]
-    assert graph._engine._last.run.region.settings["cpp_wrapper"]
+    assert graph._engine.last_entry.run.region.settings["cpp_wrapper"]
 
 
 def test_a_long_region_is_one_file_whose_calls_are_not_optimized(monkeypatch, tmp_path):
@@ -279,7 +279,7 @@ def test_operators_without_a_cpp_wrapper_are_called_from_python(monkeypatch):
 
     monkeypatch.setattr(compiler, "_compile", refuses)
     losses, _, graph = trained()
-    assert tried == [True, False] and not graph._engine._last.run.region.settings["cpp_wrapper"]
+    assert tried == [True, False] and not graph._engine.last_entry.run.region.settings["cpp_wrapper"]
     monkeypatch.undo()
     assert all(close(a, b) for a, b in zip(losses, trained()[0]))
 
@@ -307,7 +307,9 @@ def test_operators_without_a_c_function_leave_the_region_one_file(resize):
     make = lambda p: torch.optim.SGD(p, lr=0.01)
     expected, _ = train_eager(model, make, None, loss_of, data)
     got, _, graph = train_graph(other, make, None, loss_of, data, backend="inductor")
-    assert graph._engine._last.run.region.settings["cpp_wrapper"], "one C++ file, not one for each kernel"
+    assert graph._engine.last_entry.run.region.settings["cpp_wrapper"], (
+        "one C++ file, not one for each kernel"
+    )
     assert all(close(a, b) for a, b in zip(expected, got)) and all(
         close(a, b) for a, b in zip(model.parameters(), other.parameters())
     )
@@ -315,7 +317,7 @@ def test_operators_without_a_c_function_leave_the_region_one_file(resize):
 
 def test_the_update_is_two_operators_for_any_number_of_parameters():
     _, _, graph = trained()
-    host = graph._engine._last.run.inner.__code_text__
+    host = graph._engine.last_entry.run.inner.__code_text__
     assert len(re.findall(r"\bf\d+\(", host)) == 3, host  # region, step counters, AdamW
 
 

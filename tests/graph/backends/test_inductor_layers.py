@@ -266,7 +266,7 @@ def test_a_tied_embedding_gets_its_rows_into_the_gradient_of_the_last_layer(padd
         torch.testing.assert_close(graph(ids), loss.detach())
     for actual, expected in zip(model.parameters(), eager.parameters()):
         torch.testing.assert_close(actual, expected)
-    puts = [n.target for n in graph._engine._last.run.region.graph.nodes if "index_put" in str(n.target)]
+    puts = [n.target for n in graph._engine.last_entry.run.region.graph.nodes if "index_put" in str(n.target)]
     # torch 2.11: the latter
     assert [str(t) for t in puts] in (["prims._unsafe_index_put_.default"], ["aten.index_put_.default"]), (
         "written in place"

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 import oneflow as flow
 from oneflow._graph.compile.inductor import (
     compiler,
+    functional_graph,
     in_place_fixes,
     out_of_reach,
 )
@@ -49,8 +50,8 @@ def without_form(name):
         forms = table()
         return {op: f for op, f in forms.items() if getattr(getattr(f, "func", f), "__name__", None) != name}
 
-    table = compiler.table
-    return lambda: mock.patch.object(compiler, "table", remaining)
+    table = functional_graph.table
+    return lambda: mock.patch.object(functional_graph, "table", remaining)
 
 
 def without_rule(rule):
@@ -178,7 +179,7 @@ CASES = {
     "any of uint8": (without_form("_truth"), any_of_bytes),
     "average pooling": (without_form("_avg_pool_backward"), pooled),
     "equal samplings": (
-        off(compiler, "equal_samplings_apart", lambda graph: contextlib.nullcontext()),
+        off(functional_graph, "equal_samplings_apart", lambda graph: contextlib.nullcontext()),
         sampled_twice,
     ),
     "unread samplings": (off(compiler, "unread_samplings_kept"), sampled_unread),

@@ -1,4 +1,5 @@
-"""Programs that keep a number of a tensor: each number of NUMBERS, in each place of PLACES. See effect_programs.py.
+"""Programs that keep a number of a tensor: each number of NUMBERS, in each place of PLACES. See
+effect_programs.py.
 
 The body of a place finds the number as `n`.
 """

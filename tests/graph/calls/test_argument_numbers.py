@@ -1,4 +1,4 @@
-"""Numbers among the arguments of a compiled step: those that change from call to call are inputs of one program."""
+"""Numbers among the arguments of a compiled step that change from call to call are inputs of one program."""
 
 import math
 import threading

@@ -85,7 +85,7 @@ def test_operators_computed_without_autocast_get_no_casts(backend, tmp_path):
 
 
 def test_affine_grid_multiplies_in_the_type_of_autocast():
-    """It calls the matrix product of torch from within its kernel: the grid of a spatial transformer is bfloat16."""
+    """The kernel calls torch's matrix product: the grid of a spatial transformer is bfloat16."""
 
     def loss_of(theta):
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,5 +1,5 @@
-"""Python numbers that build() reads and that change: they are inputs of one program, and each run stores the new
-numbers. Each step is compared with eager mode: its results, their types, and the numbers it leaves.
+"""Python numbers that build() reads and that change: they are inputs of one program, and each run stores the
+new numbers. Each step is compared with eager mode: its results, their types, and the numbers it leaves.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """The objects that hold the numbers of a program: others take their places, get new keys, or are returned.
 
-A program reads its numbers from one dict or object, and stores them there. An equal object in its place, which
-other guards accept, has numbers of its own.
+A program reads its numbers from one dict or object, and stores them there. An equal object in its place,
+which other guards accept, has numbers of its own.
 """
 
 import copy

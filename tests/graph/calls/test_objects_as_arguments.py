@@ -1,4 +1,4 @@
-"""Objects as arguments: their tensors are inputs, the rest of them is guarded, and they end as in eager mode."""
+"""Objects as arguments: their tensors are inputs, their other values are guarded, they end as in eager."""
 
 import collections
 import dataclasses
@@ -145,8 +145,18 @@ def set_back(value, x):
 
 @pytest.mark.parametrize(
     "change",
-    [change_attribute, delete_attribute, change_type, swap, write_in_place, write_into_view, keep_argument, share, set_back],
-)  # fmt: skip
+    [
+        change_attribute,
+        delete_attribute,
+        change_type,
+        swap,
+        write_in_place,
+        write_into_view,
+        keep_argument,
+        share,
+        set_back,
+    ],
+)
 def test_changes_of_an_object_are_eagers(change):
     def build(value, x):
         change(value, x)
@@ -237,14 +247,21 @@ def first(batch):
 ONE, TWO = Slotted(torch.ones(2)), Slotted(torch.ones(2))
 
 
-@pytest.mark.parametrize("others", [
-    [dict(scale=2.0), dict(scale=3.0), dict(scale=2.0)],
-    [dict(scale=1), dict(scale=1.0), dict(scale=True)],
-    [dict(scale=0.0), dict(scale=-0.0)],
-    [dict(act=F.relu), dict(act=torch.tanh), dict(act=None)],
-    [dict(extra=[1]), dict(extra=[1, 2]), dict(extra=[1, 2, 3])],
-    [dict(extra=lambda: [Slotted(torch.ones(2)), Slotted(torch.ones(2))]), dict(extra=lambda: [Slotted(torch.ones(2))] * 2)],
-], ids=["number", "type of a number", "sign of zero", "function", "length", "identity"])  # fmt: skip
+@pytest.mark.parametrize(
+    "others",
+    [
+        [dict(scale=2.0), dict(scale=3.0), dict(scale=2.0)],
+        [dict(scale=1), dict(scale=1.0), dict(scale=True)],
+        [dict(scale=0.0), dict(scale=-0.0)],
+        [dict(act=F.relu), dict(act=torch.tanh), dict(act=None)],
+        [dict(extra=[1]), dict(extra=[1, 2]), dict(extra=[1, 2, 3])],
+        [
+            dict(extra=lambda: [Slotted(torch.ones(2)), Slotted(torch.ones(2))]),
+            dict(extra=lambda: [Slotted(torch.ones(2))] * 2),
+        ],
+    ],
+    ids=["number", "type of a number", "sign of zero", "function", "length", "identity"],
+)
 def test_another_constant_or_structure_has_another_program(others):
     graph, x = graph_of(first), torch.tensor([-1.0, 2.0])
     for options in others + others:
@@ -394,11 +411,18 @@ def test_an_error_of_build_leaves_the_object_as_it_was():
     assert vars(cache) == {"keys": None, "layers": [], "by_name": {}, "count": 0}
 
 
-@pytest.mark.parametrize("value, text", [
-    (threading.Lock(), r"argument 'value'\.extra\['k'\]\[0\] \(in .*Batch\) of build\(\) has the type _thread\.lock"),
-    (np.ones(2), r"argument 'value'\.extra\['k'\]\[0\] .* type numpy.ndarray.*flow.from_numpy"),
-    (nn.Linear(1, 1), r"argument 'value'\.extra\['k'\]\[0\] .*Linear"),
-], ids=["lock", "array", "module"])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (
+            threading.Lock(),
+            r"argument 'value'\.extra\['k'\]\[0\] \(in .*Batch\) of build\(\) has the type _thread\.lock",
+        ),
+        (np.ones(2), r"argument 'value'\.extra\['k'\]\[0\] .* type numpy.ndarray.*flow.from_numpy"),
+        (nn.Linear(1, 1), r"argument 'value'\.extra\['k'\]\[0\] .*Linear"),
+    ],
+    ids=["lock", "array", "module"],
+)
 def test_the_error_names_the_part_and_its_class(value, text):
     class Named(flow.nn.Graph):
         def build(self, value):

@@ -1,4 +1,6 @@
-"""Objects that build() makes and returns: each call makes new ones, of the same class and with its own tensors."""
+"""Objects that build() makes and returns: each call makes new ones, of the same class and with its own
+tensors.
+"""
 
 import collections
 import dataclasses
@@ -113,14 +115,35 @@ def parts_of(value):
     return type(value), own, {n: parts_of(getattr(value, n)) for n in names if own is None or n == "extra"}
 
 
-@pytest.mark.parametrize("make", [
-    Readonly, Frozen, Layer, named, many, default,
-    lambda x: Slotted(x, (x + 1, [x])),
-    lambda x: Table(a=x, b=[x * 2]),
-    lambda x: holder(collections.deque([x, x + 1], maxlen=3)),
-    lambda x: holder({"names": {"a", "b"}, "fixed": frozenset([1])}),
-    lambda x: [{"deep": (Layer(x), Frozen(x * 2))}],
-], ids=["no setattr", "frozen", "slots", "dict", "list", "defaultdict", "dataclass with slots", "UserDict", "deque", "sets", "nested"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        Readonly,
+        Frozen,
+        Layer,
+        named,
+        many,
+        default,
+        lambda x: Slotted(x, (x + 1, [x])),
+        lambda x: Table(a=x, b=[x * 2]),
+        lambda x: holder(collections.deque([x, x + 1], maxlen=3)),
+        lambda x: holder({"names": {"a", "b"}, "fixed": frozenset([1])}),
+        lambda x: [{"deep": (Layer(x), Frozen(x * 2))}],
+    ],
+    ids=[
+        "no setattr",
+        "frozen",
+        "slots",
+        "dict",
+        "list",
+        "defaultdict",
+        "dataclass with slots",
+        "UserDict",
+        "deque",
+        "sets",
+        "nested",
+    ],
+)
 def test_each_call_makes_a_new_object(make):
     graph = graph_of(lambda x: make(x * 2))
     results = [(graph(x), make(x * 2)) for x in (torch.tensor([1.0, k]) for k in (2.0, 3.0, 4.0))]
@@ -285,13 +308,20 @@ def closure(x):
     return lambda: x
 
 
-@pytest.mark.parametrize("make, text", [
-    (lambda x: holder({"lock": [threading.Lock()]}), r"\.value\['lock'\]\[0\] \(in .*SimpleNamespace\).*_thread\.lock"),
-    (lambda x: Frozen(x, (i for i in ())), r"\.scale \(in .*Frozen\).* type generator"),
-    (lambda x: holder(x.numpy), r"\.value \(in .*SimpleNamespace\).* type (method|builtin)"),
-    (lambda x: holder(closure(x * 2)), r"\.value \(in .*\).* type function"),
-    (lambda x: {"a": holder({x})}, r"\['a'\]\.value \(in .*\).* type set"),
-], ids=["lock", "generator", "method", "closure over a tensor", "set of tensors"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, text",
+    [
+        (
+            lambda x: holder({"lock": [threading.Lock()]}),
+            r"\.value\['lock'\]\[0\] \(in .*SimpleNamespace\).*_thread\.lock",
+        ),
+        (lambda x: Frozen(x, (i for i in ())), r"\.scale \(in .*Frozen\).* type generator"),
+        (lambda x: holder(x.numpy), r"\.value \(in .*SimpleNamespace\).* type (method|builtin)"),
+        (lambda x: holder(closure(x * 2)), r"\.value \(in .*\).* type function"),
+        (lambda x: {"a": holder({x})}, r"\['a'\]\.value \(in .*\).* type set"),
+    ],
+    ids=["lock", "generator", "method", "closure over a tensor", "set of tensors"],
+)
 def test_the_error_names_the_part_and_its_class(make, text):
     with pytest.raises(TypeError, match=text):
         graph_of(make)(torch.ones(2))

@@ -28,7 +28,7 @@ def entry():
     graph = Training()
     graph.config.set_backend("aten")
     graph(2, torch.ones(3, 2))
-    return graph._engine._last
+    return graph._engine.last_entry
 
 
 def prologue_of(entry, *tests):

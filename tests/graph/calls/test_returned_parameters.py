@@ -1,4 +1,6 @@
-"""Results that are parameters, arguments or views of them: they have no history, as in OneFlow 0.9, and share memory."""
+"""Results that are parameters, arguments or views of them: they have no history, as in OneFlow 0.9, and share
+memory.
+"""
 
 import torch
 
@@ -33,13 +35,13 @@ def assert_has_no_history(tensor):
     assert not tensor.requires_grad and tensor.grad_fn is None
 
 
-def test_parameter():
+def test_returned_parameter_has_no_history_and_shares_memory():
     result, weight = returned_tensor(lambda layer, x: layer.weight)
     assert_has_no_history(result)
     assert result.data_ptr() == weight.data_ptr()
 
 
-def test_view_of_a_parameter():
+def test_returned_view_of_a_parameter_has_no_history():
     result, weight = returned_tensor(lambda layer, x: layer.weight.t()[0])
     assert_has_no_history(result)
     assert torch.equal(result, weight[:, 0])
@@ -51,6 +53,6 @@ def test_parameter_that_the_call_updates_has_its_new_value():
     assert torch.equal(result, weight)
 
 
-def test_argument():
+def test_returned_argument_has_no_history():
     result, _ = returned_tensor(lambda layer, x: x)
     assert_has_no_history(result)

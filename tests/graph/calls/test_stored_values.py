@@ -1,4 +1,4 @@
-"""Values that a step puts into lists, dicts and attributes outside: each run of its program stores its own."""
+"""Values that a step puts into lists, dicts and attributes outside: each run stores its own."""
 
 import collections
 import functools

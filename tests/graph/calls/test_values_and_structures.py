@@ -74,7 +74,7 @@ def tag_loss(model, x, lengths):
     [(False, {}), (True, {"bidirectional": True, "num_layers": 2})],
     ids=["sorted", "unsorted two-way"],
 )
-def test_packed_sequences(kind, sort, options):
+def test_each_set_of_lengths_of_packed_sequences_has_a_program(kind, sort, options):
     lengths = [[6, 4, 1], [5, 5, 2], [6, 4, 1]] if not sort else [[2, 6, 4], [6, 3, 3], [2, 6, 4]]
     graph = follow(
         lambda: Tagger(sort, **options), tag_loss, [(torch.randn(3, 6, 4), kind(n)) for n in lengths]
@@ -91,7 +91,7 @@ def test_packed_sequences_as_arguments_and_results():
 
 @pytest.mark.parametrize("kind", [list, torch.tensor], ids=["list", "tensor"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_ctc_loss(kind, reduction):
+def test_lengths_of_ctc_loss_are_followed(kind, reduction):
     def loss(model, x, targets, input_lengths, target_lengths):
         return (
             F.ctc_loss(
@@ -348,7 +348,8 @@ def test_errors_of_inductor_name_a_remedy_and_auto_runs_the_program(monkeypatch)
     graph.config.set_backend("inductor")
     with pytest.raises(
         RuntimeError,
-        match=r"could not compile it \(NotImplementedError: no form of it\); set_backend\('auto'\) or 'aten' runs it",
+        match=r"could not compile it \(NotImplementedError: no form of it\);"
+        r" set_backend\('auto'\) or 'aten' runs it",
     ):
         graph(x)
     graph.config.set_backend("auto")

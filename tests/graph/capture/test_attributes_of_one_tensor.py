@@ -1,4 +1,6 @@
-"""build() assigns an attribute whose tensor has other names: each name holds afterwards what eager mode leaves."""
+"""build() assigns an attribute whose tensor has other names: each name holds afterwards what eager mode
+leaves.
+"""
 
 import pytest
 import torch

@@ -49,9 +49,13 @@ class Holder(nn.Module):
 
 
 STATE = {
-    "buffer": lambda m: m.count, "parameter": lambda m: m.weight.data, "attribute": lambda m: m.plain,
-    "attribute in a list": lambda m: m.listed[0]["x"], "attribute of an object": lambda m: m.helper.sum, "part of a buffer": lambda m: m.count[:],
-}  # fmt: skip
+    "buffer": lambda m: m.count,
+    "parameter": lambda m: m.weight.data,
+    "attribute": lambda m: m.plain,
+    "attribute in a list": lambda m: m.listed[0]["x"],
+    "attribute of an object": lambda m: m.helper.sum,
+    "part of a buffer": lambda m: m.count[:],
+}
 
 
 @pytest.mark.parametrize("where", STATE)

@@ -60,7 +60,7 @@ class Failing(flow.nn.Graph):
 
 @pytest.fixture(autouse=True)
 def without_collector():
-    """Reference counts must be enough: the collector may run long after a large tensor was needed elsewhere."""
+    """Reference counts must be enough: the collector may run long after the memory was needed elsewhere."""
     gc.collect()
     gc.disable()
     yield

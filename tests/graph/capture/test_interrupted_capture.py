@@ -44,14 +44,24 @@ def picture(model, optimizer):
     }
     return {
         **{name: id(value) for name, value in names.items() if name not in LAZY and "annotat" not in name},
-        "global hooks": (len(torch_module._global_forward_hooks), len(torch_module._global_forward_pre_hooks), len(torch_optimizer._global_optimizer_pre_hooks)),
-        "modes": (len(_get_current_dispatch_mode_stack()), torch._C._len_torch_function_stack(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), gc.isenabled()),
+        "global hooks": (
+            len(torch_module._global_forward_hooks),
+            len(torch_module._global_forward_pre_hooks),
+            len(torch_optimizer._global_optimizer_pre_hooks),
+        ),
+        "modes": (
+            len(_get_current_dispatch_mode_stack()),
+            torch._C._len_torch_function_stack(),
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            gc.isenabled(),
+        ),
         "capturing": capturing(),
         "training": [m.training for m in model.modules()],
         "gradients": [p.grad is None for p in model.parameters()],
         "options": repr([{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]),
         "attributes": [sorted(vars(m)) for m in model.modules()],
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +97,7 @@ def test_interrupt_leaves_nothing_changed():
                 signal.raise_signal(signal.SIGINT)
 
         graph = graph_of(build, optimizer, model=model)
-        gc.collect()  # Python drops an exception in a finalizer, and earlier tests may have left objects with one
+        gc.collect()  # Python drops an exception in a finalizer; earlier tests may have left such objects
         sys.setprofile(count)
         try:
             graph(x)

@@ -13,11 +13,19 @@ from oneflow._graph.capture.results.frequent_results import known_results
 aten = torch.ops.aten
 last, last_3d = torch.channels_last, torch.channels_last_3d
 INPUTS = {
-    "2-d": torch.randn(4, 3), "3-d": torch.randn(4, 3, 5), "4-d": torch.randn(2, 3, 4, 5), "channels last": torch.randn(2, 3, 4, 5).to(memory_format=last),
-    "5-d": torch.randn(2, 3, 4, 5, 2), "5-d channels last": torch.randn(2, 3, 4, 5, 2).to(memory_format=last_3d), "float64": torch.randn(2, 3, 4, 4, dtype=torch.float64),
-    "transposed": torch.randn(3, 4).t(), "3-d transposed": torch.randn(2, 5, 3).transpose(1, 2), "neither": torch.randn(2, 4, 3, 5).transpose(1, 2),
-    "a part": torch.randn(2, 6, 4, 5)[:, :3], "a part, channels last": torch.randn(2, 3, 8, 5).to(memory_format=last)[:, :, ::2],
-}  # fmt: skip
+    "2-d": torch.randn(4, 3),
+    "3-d": torch.randn(4, 3, 5),
+    "4-d": torch.randn(2, 3, 4, 5),
+    "channels last": torch.randn(2, 3, 4, 5).to(memory_format=last),
+    "5-d": torch.randn(2, 3, 4, 5, 2),
+    "5-d channels last": torch.randn(2, 3, 4, 5, 2).to(memory_format=last_3d),
+    "float64": torch.randn(2, 3, 4, 4, dtype=torch.float64),
+    "transposed": torch.randn(3, 4).t(),
+    "3-d transposed": torch.randn(2, 5, 3).transpose(1, 2),
+    "neither": torch.randn(2, 4, 3, 5).transpose(1, 2),
+    "a part": torch.randn(2, 6, 4, 5)[:, :3],
+    "a part, channels last": torch.randn(2, 3, 8, 5).to(memory_format=last)[:, :, ::2],
+}
 LEFT = {
     "both formats": torch.randn(2, 3, 1, 1), "one channel": torch.randn(2, 1, 4, 4),
 }  # fmt: skip
@@ -92,9 +100,18 @@ def test_misfits_are_left_to_torch():
 
 
 ELEMENTWISE = {
-    aten.add.Tensor: 2, aten.mul.Tensor: 2, aten.div.Tensor: 2, aten.relu.default: 1, aten.gelu.default: 1, aten.gelu_backward.default: 2, aten.tanh_backward.default: 2,
-    aten.silu_backward.default: 2, aten.sigmoid.default: 1, aten.hardtanh.default: 1, aten.neg.default: 1,
-}  # fmt: skip
+    aten.add.Tensor: 2,
+    aten.mul.Tensor: 2,
+    aten.div.Tensor: 2,
+    aten.relu.default: 1,
+    aten.gelu.default: 1,
+    aten.gelu_backward.default: 2,
+    aten.tanh_backward.default: 2,
+    aten.silu_backward.default: 2,
+    aten.sigmoid.default: 1,
+    aten.hardtanh.default: 1,
+    aten.neg.default: 1,
+}
 LAYOUTS = {
     **INPUTS,
     **LEFT,
@@ -117,7 +134,7 @@ def test_elementwise_results_are_the_kernels(func, x):
     )
 
 
-def test_threshold_and_numbers():
+def test_threshold_and_operators_with_numbers_keep_eager_layouts():
     x = torch.randn(2, 3, 4, 4).to(memory_format=last)
     assert_same_layout(
         [symbolic(aten.threshold_backward.default, (x, x, 0))], [aten.threshold_backward(x, x, 0)]
@@ -128,10 +145,18 @@ def test_threshold_and_numbers():
     assert_same_layout([actual], [aten.gelu(x, approximate="tanh")])
 
 
-@pytest.mark.parametrize("args", [
-    (torch.ones(3, dtype=torch.int64), 2.5), (torch.ones(3), torch.ones(3, dtype=torch.float64)), (torch.ones(2, 3), torch.ones(3)), (torch.ones(3), 1j),
-    (torch.ones(3, 3).t(), torch.ones(3, 3)), (torch.ones(1).expand(3), 2.0), (torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5).to(memory_format=last))
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "args",
+    [
+        (torch.ones(3, dtype=torch.int64), 2.5),
+        (torch.ones(3), torch.ones(3, dtype=torch.float64)),
+        (torch.ones(2, 3), torch.ones(3)),
+        (torch.ones(3), 1j),
+        (torch.ones(3, 3).t(), torch.ones(3, 3)),
+        (torch.ones(1).expand(3), 2.0),
+        (torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5).to(memory_format=last)),
+    ],
+)
 def test_mixed_operands_are_left_to_torch(args):
     assert symbolic(aten.add.Tensor, args) is None
 
@@ -249,7 +274,7 @@ def test_lists_of_an_update():
         graph_of(lambda x: torch._foreach_mul_([x * 1], [x[:2]]))(x)
 
 
-def test_a_view_of_the_result_for_a_transposed_input():
+def test_a_view_of_the_result_for_a_transposed_input_equals_eager():
     norm, x = torch.nn.BatchNorm1d(6), torch.randn(4, 5, 6)
     eager = copy.deepcopy(norm)
     assert torch.equal(
@@ -260,7 +285,7 @@ def test_a_view_of_the_result_for_a_transposed_input():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("width", [16, 12, 10])
-def test_grouped_products(dtype, width):
+def test_grouped_products_have_eager_layouts(dtype, width):
     """Two or three dimensions on either side; experts' weights are the transposed one."""
     rows, inner = torch.tensor([2, 2, 8], dtype=torch.int32), torch.tensor([8, 8, 16], dtype=torch.int32)
     weight, x = torch.randn(3, width, 16, dtype=dtype).transpose(1, 2), torch.randn(8, 16, dtype=dtype)
@@ -275,15 +300,21 @@ def test_grouped_products(dtype, width):
 
 
 LAYOUTS = {
-    "mse": lambda x, y: (aten.mse_loss_backward.default, (torch.ones(()), x, y, 1)), "smooth l1": lambda x, y: (aten.smooth_l1_loss_backward.default, (torch.ones(()), x, y, 1, 1.0)),
-    "huber": lambda x, y: (aten.huber_loss_backward.default, (torch.ones(()), x, y, 1, 1.0)), "log softmax": lambda x, y: (aten._log_softmax_backward_data.default, (x, y, 1, x.dtype)),
-    "log sigmoid": lambda x, y: (aten.log_sigmoid_forward.default, (x,)), "2 ** x": lambda x, y: (aten.pow.Scalar, (2, x)), "normal": lambda x, y: (aten.normal.Tensor_Tensor, (x, x.exp())),
-    "copysign": lambda x, y: (aten.copysign.Tensor, (x, torch.tensor(-1.0))), "floor": lambda x, y: (aten.floor_divide.default, (x, torch.tensor(2.0))),
-    "floor by a number": lambda x, y: (aten.floor_divide.default, (x, 3)), "floor of a number": lambda x, y: (aten.floor_divide.default, (3, x)),
+    "mse": lambda x, y: (aten.mse_loss_backward.default, (torch.ones(()), x, y, 1)),
+    "smooth l1": lambda x, y: (aten.smooth_l1_loss_backward.default, (torch.ones(()), x, y, 1, 1.0)),
+    "huber": lambda x, y: (aten.huber_loss_backward.default, (torch.ones(()), x, y, 1, 1.0)),
+    "log softmax": lambda x, y: (aten._log_softmax_backward_data.default, (x, y, 1, x.dtype)),
+    "log sigmoid": lambda x, y: (aten.log_sigmoid_forward.default, (x,)),
+    "2 ** x": lambda x, y: (aten.pow.Scalar, (2, x)),
+    "normal": lambda x, y: (aten.normal.Tensor_Tensor, (x, x.exp())),
+    "copysign": lambda x, y: (aten.copysign.Tensor, (x, torch.tensor(-1.0))),
+    "floor": lambda x, y: (aten.floor_divide.default, (x, torch.tensor(2.0))),
+    "floor by a number": lambda x, y: (aten.floor_divide.default, (x, 3)),
+    "floor of a number": lambda x, y: (aten.floor_divide.default, (3, x)),
     "dropout": lambda x, y: (aten.native_dropout_backward.default, (x, x > 0, 2.0)),
     "filled": lambda x, y: (aten.index_fill.int_Scalar, (x[..., :2], 1, torch.tensor([0]), 0.5)),
     "gate": lambda x, y: (aten.glu_backward.default, (x[..., :2].clone(), x[..., [0, 1, 0, 1]].clone(), -1)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -292,7 +323,7 @@ LAYOUTS = {
     ids=["transposed", "channels last", "plain"],
 )
 @pytest.mark.parametrize("case", LAYOUTS.values(), ids=LAYOUTS)
-def test_layouts_of_results(case, x):
+def test_symbolic_results_have_eager_layouts(case, x):
     func, args = case(x, torch.rand(x.shape))
     actual, real = symbolic(func, args), func(*args)
     assert_same_layout(
@@ -302,9 +333,13 @@ def test_layouts_of_results(case, x):
 
 
 HALF = {
-    "expanded sum": lambda x: (torch.ones((), dtype=x.dtype).expand_as(x), x), "a row": lambda x: (x[:1], x[..., :1]), "a number": lambda x: (x, 2.0),
-    "wider": lambda x: (x, x.float()), "0-d": lambda x: (torch.tensor(2.0, dtype=x.dtype), x), "integers": lambda x: (x.long(), x),
-}  # fmt: skip
+    "expanded sum": lambda x: (torch.ones((), dtype=x.dtype).expand_as(x), x),
+    "a row": lambda x: (x[:1], x[..., :1]),
+    "a number": lambda x: (x, 2.0),
+    "wider": lambda x: (x, x.float()),
+    "0-d": lambda x: (torch.tensor(2.0, dtype=x.dtype), x),
+    "integers": lambda x: (x.long(), x),
+}
 
 
 @pytest.mark.parametrize(
@@ -312,7 +347,7 @@ HALF = {
 )
 @pytest.mark.parametrize("case", HALF.values(), ids=HALF)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_arithmetic_of_half_precision(dtype, case, func):
+def test_arithmetic_of_half_precision_has_eager_layouts(dtype, case, func):
     args = case(torch.ones(2, 5, 3, dtype=dtype).transpose(1, 2))
     assert_same_layout([symbolic(func, args)], [func(*args)])
 
@@ -323,7 +358,7 @@ def test_a_reshaped_gradient_of_half_precision():
     assert torch.equal(graph_of(lambda x, y: (y.expand_as(x) * x).reshape(-1))(x, y), x.reshape(-1))
 
 
-def test_statistics_of_a_transposed_bfloat16():
+def test_statistics_of_a_transposed_bfloat16_have_eager_layouts():
     x = torch.randn(5, 4, 3, dtype=torch.bfloat16).transpose(1, 2)
     args = (*arguments(x), True, 0.1, 1e-5)
     assert_same_layout(
@@ -331,7 +366,7 @@ def test_statistics_of_a_transposed_bfloat16():
     )
 
 
-def test_pixels_channels_last():
+def test_operators_on_pixels_have_eager_layouts():
     x = torch.randn(2, 4, 3, 4).to(memory_format=last)
     y = torch.randn(2, 4, 3, 4, 2).to(memory_format=last_3d)
     for func, args in (
@@ -412,18 +447,36 @@ def of_layouts(count):
 
 
 OF_TWO = {
-    aten.softplus_backward.default: (1.0, 20.0), aten.hardsigmoid_backward.default: (), aten.hardswish_backward.default: (), aten.hardtanh_backward.default: (0.2, 0.8),
-    aten.logit_backward.default: (), aten.floor_divide.default: (), aten.special_xlog1py.default: (), aten.heaviside.default: (), aten.logaddexp.default: (),
-    aten.logaddexp2.default: (), aten.logical_and.default: (), aten.logical_or.default: (), aten.logical_xor.default: (), aten.complex.default: (), aten.polar.default: (),
-    aten.copysign.Tensor: (), aten.xlogy.Tensor: (), aten.threshold_backward.default: (0.5,), aten.leaky_relu_backward.default: (0.1, False),
-    aten.binary_cross_entropy_backward.default: None, aten.soft_margin_loss_backward.default: None, aten.log_sigmoid_backward.default: None,
+    aten.softplus_backward.default: (1.0, 20.0),
+    aten.hardsigmoid_backward.default: (),
+    aten.hardswish_backward.default: (),
+    aten.hardtanh_backward.default: (0.2, 0.8),
+    aten.logit_backward.default: (),
+    aten.floor_divide.default: (),
+    aten.special_xlog1py.default: (),
+    aten.heaviside.default: (),
+    aten.logaddexp.default: (),
+    aten.logaddexp2.default: (),
+    aten.logical_and.default: (),
+    aten.logical_or.default: (),
+    aten.logical_xor.default: (),
+    aten.complex.default: (),
+    aten.polar.default: (),
+    aten.copysign.Tensor: (),
+    aten.xlogy.Tensor: (),
+    aten.threshold_backward.default: (0.5,),
+    aten.leaky_relu_backward.default: (0.1, False),
+    aten.binary_cross_entropy_backward.default: None,
+    aten.soft_margin_loss_backward.default: None,
+    aten.log_sigmoid_backward.default: None,
     aten.elu_backward.default: None,
-}  # fmt: skip
+}
 OF_MORE = {
-    aten.binary_cross_entropy_backward.default: lambda a, b, c: (a, b, c, None, 1), aten.soft_margin_loss_backward.default: lambda a, b, c: (a, b, c, 1),
+    aten.binary_cross_entropy_backward.default: lambda a, b, c: (a, b, c, None, 1),
+    aten.soft_margin_loss_backward.default: lambda a, b, c: (a, b, c, 1),
     aten.log_sigmoid_backward.default: lambda a, b, c: (a, b, c),
     aten.elu_backward.default: lambda a, b, c: (a, 1.0, 1.0, 1.0, True, b),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("func", OF_TWO, ids=str)
@@ -434,7 +487,7 @@ def test_layouts_that_differ_between_operands(func):
         assert_same_layout([symbolic(func, args)], [func(*args)])
 
 
-def test_layer_norm_backward_of_a_transposed_input():
+def test_layer_norm_backward_of_a_transposed_input_has_eager_layouts():
     x, g = torch.randn(2, 5, 3).transpose(1, 2), torch.randn(2, 5, 3).transpose(1, 2)
     _, mean, rstd = aten.native_layer_norm(x, [5], torch.ones(5), torch.zeros(5), 1e-5)
     for needs_gradient in ([True, True, True], [True, False, False]):

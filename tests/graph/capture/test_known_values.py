@@ -71,7 +71,7 @@ def test_either_side_of_a_branch_on_a_mask():
 
 
 def test_masks_made_like_a_computed_tensor():
-    """Metric learning: zeros_like(similarities) filled from the labels; of the similarities no value is read."""
+    """Metric learning fills zeros_like(similarities) from the labels, and reads none of their values."""
 
     def loss(model, x, labels):
         same = model(x) @ model(x).t()
@@ -84,7 +84,7 @@ def test_masks_made_like_a_computed_tensor():
     assert len(graph._engine.programs) == 2
 
 
-def test_lengths_as_numbers():
+def test_lengths_read_as_numbers_have_a_program_each():
     def loss_of(model, x, lengths):
         return model(x[:, : lengths.max()]).mean() / lengths.sum().item()
 

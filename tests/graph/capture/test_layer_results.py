@@ -45,34 +45,67 @@ LABELS = torch.tensor([0, 2, 1, 1])
 USUAL = {
     "convolution": (aten.convolution.default, convolution(randn(2, 4, 9, 7), randn(6, 4, 3, 3), padding=1)),
     "its bias": (aten.convolution.default, convolution(randn(2, 4, 9, 7), randn(6, 4, 3, 3), randn(6), 2)),
-    "in groups": (aten.convolution.default, convolution(randn(2, 4, 9, 7), randn(6, 2, 3, 2), groups=2, dilation=2)),
+    "in groups": (
+        aten.convolution.default,
+        convolution(randn(2, 4, 9, 7), randn(6, 2, 3, 2), groups=2, dilation=2),
+    ),
     "one pixel": (aten.convolution.default, convolution(randn(2, 4, 9, 7), randn(6, 4, 1, 1), stride=2)),
     "volumes": (aten.convolution.default, convolution(randn(2, 4, 5, 6, 7), randn(6, 4, 3, 3, 3), padding=1)),
-    "float64": (aten.convolution.default, convolution(randn(2, 4, 9, 7, dtype=torch.float64), randn(6, 4, 3, 3, dtype=torch.float64))),
-    "gradients": (aten.convolution_backward.default, gradient_of_convolution(randn(2, 4, 9, 7), randn(6, 4, 3, 3), stride=2)),
-    "of the weight": (aten.convolution_backward.default, gradient_of_convolution(randn(2, 4, 9, 7), randn(6, 4, 1, 1), mask=(False, True, False))),
-    "in groups, gradients": (aten.convolution_backward.default, gradient_of_convolution(randn(2, 4, 9, 7), randn(4, 1, 3, 3), groups=4)),
+    "float64": (
+        aten.convolution.default,
+        convolution(randn(2, 4, 9, 7, dtype=torch.float64), randn(6, 4, 3, 3, dtype=torch.float64)),
+    ),
+    "gradients": (
+        aten.convolution_backward.default,
+        gradient_of_convolution(randn(2, 4, 9, 7), randn(6, 4, 3, 3), stride=2),
+    ),
+    "of the weight": (
+        aten.convolution_backward.default,
+        gradient_of_convolution(randn(2, 4, 9, 7), randn(6, 4, 1, 1), mask=(False, True, False)),
+    ),
+    "in groups, gradients": (
+        aten.convolution_backward.default,
+        gradient_of_convolution(randn(2, 4, 9, 7), randn(4, 1, 3, 3), groups=4),
+    ),
     "product": (aten.addmm.default, (randn(5), randn(3, 4), randn(4, 5))),
     "product of transposes": (aten.addmm.default, (randn(5), randn(4, 3).t(), randn(5, 4).t())),
     "layer norm": (aten.native_layer_norm.default, (randn(2, 3, 4), [4], randn(4), randn(4), 1e-5)),
     "of two dimensions": (aten.native_layer_norm.default, (randn(2, 3, 4), [3, 4], randn(3, 4), None, 1e-5)),
     "without weights": (aten.native_layer_norm.default, (randn(2, 3, 4), [4], None, None, 1e-5)),
-    "its gradients": (aten.native_layer_norm_backward.default, layer_norm_gradient(randn(2, 3, 4), [4], randn(4), randn(4))),
-    "without bias": (aten.native_layer_norm_backward.default, layer_norm_gradient(randn(2, 3, 4), [4], randn(4), None, (True, True, False))),
+    "its gradients": (
+        aten.native_layer_norm_backward.default,
+        layer_norm_gradient(randn(2, 3, 4), [4], randn(4), randn(4)),
+    ),
+    "without bias": (
+        aten.native_layer_norm_backward.default,
+        layer_norm_gradient(randn(2, 3, 4), [4], randn(4), None, (True, True, False)),
+    ),
     "softmax": (aten._softmax.default, (randn(3, 4), -1, False)),
     "log_softmax": (aten._log_softmax.default, (randn(3, 4), 0, False)),
     "softmax, gradient": (aten._softmax_backward_data.default, (randn(3, 4), randn(3, 4), 1, torch.float32)),
-    "log_softmax, gradient": (aten._log_softmax_backward_data.default, (randn(3, 4), randn(3, 4), -1, torch.float32)),
+    "log_softmax, gradient": (
+        aten._log_softmax_backward_data.default,
+        (randn(3, 4), randn(3, 4), -1, torch.float32),
+    ),
     "loss": (aten.nll_loss_forward.default, (randn(4, 3), LABELS, None, 1, -100)),
     "of each row": (aten.nll_loss_forward.default, (randn(4, 3), LABELS, randn(3), 0, -100)),
     "loss, gradient": (aten.nll_loss_backward.default, loss_gradient(randn(4, 3), LABELS)),
-    "of each row, gradient": (aten.nll_loss_backward.default, loss_gradient(randn(4, 3), LABELS, randn(3), 0)),
+    "of each row, gradient": (
+        aten.nll_loss_backward.default,
+        loss_gradient(randn(4, 3), LABELS, randn(3), 0),
+    ),
     "zeros": (aten.zeros_like.default, (randn(3, 4),)),
     "ones": (aten.ones_like.default, (randn(3, 1),)),
-}  # fmt: skip
+}
 UNUSUAL = {
-    "channels last": (aten.convolution.default, convolution(randn(2, 4, 9, 7).to(memory_format=last), randn(6, 4, 3, 3))),
-    "transposed": (aten.convolution.default, convolution(randn(2, 4, 9, 7), randn(4, 6, 3, 3), transposed=True)),
+    "channels last": (
+        aten.convolution.default,
+        convolution(randn(2, 4, 9, 7).to(memory_format=last), randn(6, 4, 3, 3)),
+    ),
+    "transposed": (
+        aten.convolution.default,
+        convolution(randn(2, 4, 9, 7), randn(4, 6, 3, 3), transposed=True),
+    ),
     "too few channels": (aten.convolution.default, convolution(randn(2, 3, 9, 7), randn(6, 4, 3, 3))),
     "too large a kernel": (aten.convolution.default, convolution(randn(2, 4, 2, 2), randn(6, 4, 3, 3))),
     "one dimension": (aten.convolution.default, convolution(randn(2, 4, 9), randn(6, 4, 3))),
@@ -85,7 +118,7 @@ UNUSUAL = {
     "too many labels": (aten.nll_loss_forward.default, (randn(3, 3), LABELS, None, 1, -100)),
     "zeros of integers": (aten.zeros_like.default, (randn(3), torch.int64)),
     "zeros of a part": (aten.zeros_like.default, (randn(4, 4)[:, :2],)),
-}  # fmt: skip
+}
 
 
 def symbolic_results(func, args):

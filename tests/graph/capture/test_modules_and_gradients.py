@@ -18,11 +18,19 @@ def graph_of(build, **attributes):
     return graph
 
 
-# -- modules as results --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("make", [
-    lambda: nn.Linear(2, 3), lambda: nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), lambda: nn.ReLU(), lambda: nn.LSTM(2, 3),
-    lambda: nn.ParameterList([nn.Parameter(torch.ones(2))]), lambda: nn.CrossEntropyLoss(weight=torch.ones(2)),
-], ids=["Linear", "Sequential", "ReLU", "LSTM", "ParameterList", "CrossEntropyLoss"])  # fmt: skip
+# -- modules as results --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Linear(2, 3),
+        lambda: nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)),
+        lambda: nn.ReLU(),
+        lambda: nn.LSTM(2, 3),
+        lambda: nn.ParameterList([nn.Parameter(torch.ones(2))]),
+        lambda: nn.CrossEntropyLoss(weight=torch.ones(2)),
+    ],
+    ids=["Linear", "Sequential", "ReLU", "LSTM", "ParameterList", "CrossEntropyLoss"],
+)
 def test_module_created_in_build_is_returned_with_real_tensors(make):
     torch.manual_seed(5)
     module = graph_of(lambda self: make())()
@@ -78,7 +86,7 @@ def test_other_objects_are_refused_with_onefows_class_of_error():
         graph_of(lambda self, x: object())(torch.ones(2))
 
 
-# -- p.grad ----------------------------------------------------------------------------------------------------------
+# -- p.grad --------------------------------------------------------------------------------------------------
 def loss_of(self, x):
     loss = self.layer(x).sum()
     loss.backward()
@@ -133,7 +141,7 @@ def test_backward_whose_gradients_are_used_is_not_warned_about(build):
         graph_of(build, layer=layer)(torch.ones(1, 2))
 
 
-# -- learning rates under ONEFLOW_DEBUG_MODE --------------------------------------------------------------------------
+# -- learning rates under ONEFLOW_DEBUG_MODE -----------------------------------------------------------------
 def rates_of(graph, calls):
     for _ in range(calls):
         graph(torch.ones(1, 2))
@@ -170,7 +178,7 @@ def test_no_learning_rates_are_written_otherwise(monkeypatch, tmp_path, mode, op
     assert not os.listdir(tmp_path)
 
 
-# -- gradients that branch on values in eager ----------------------------------------------------------------------
+# -- gradients that branch on values in eager ----------------------------------------------------------------
 def gradient_of(x, product):
     y = product(x)
     (y * y).sum().backward()
@@ -179,9 +187,14 @@ def gradient_of(x, product):
 
 @pytest.mark.parametrize(
     "product",
-    [torch.prod, lambda x: x.prod(-1), lambda x: torch.prod(x, 0, keepdim=True), lambda x: x.prod(dtype=torch.float64)],
+    [
+        torch.prod,
+        lambda x: x.prod(-1),
+        lambda x: torch.prod(x, 0, keepdim=True),
+        lambda x: x.prod(dtype=torch.float64),
+    ],
     ids=["full", "dim", "keepdim", "dtype"],
-)  # fmt: skip
+)
 def test_gradient_of_a_product_has_the_bits_of_eager_with_and_without_zeros(product):
     torch.manual_seed(1)
     without_zeros = torch.rand(3, 5) + 0.5

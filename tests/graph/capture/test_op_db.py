@@ -60,7 +60,7 @@ def samples(op):
 @pytest.mark.parametrize(
     "op", [pytest.param(op, id=case(op)) for op in samples_of_torch.op_db if op.name not in left_out]
 )
-def test_operator(op):
+def test_samples_of_an_operator_give_eager_results_and_gradients(op):
     errors = []
     for sample in samples(op):
         flat, spec = pytree.tree_flatten(sample)

@@ -1,4 +1,6 @@
-"""A handler of any signal may raise in a capture: its error surfaces at the next operator, and nothing has changed."""
+"""A handler of any signal may raise in a capture: its error surfaces at the next operator, and nothing has
+changed.
+"""
 
 import signal
 import threading
@@ -8,7 +10,7 @@ import torch
 from graph_cases import graph_of
 from torch import nn
 
-from oneflow._graph import engine
+from oneflow._graph import compilation
 from oneflow._signals import held
 
 pytestmark = pytest.mark.skipif(
@@ -94,7 +96,7 @@ def test_a_signal_while_the_program_is_compiled_takes_the_capture_back(handler, 
     model = Counting()
     optimizer = torch.optim.Adam(model.parameters())
     graph = training_graph(model, optimizer, lambda: None)
-    compiler_for = engine.compiler_for
+    compiler_for = compilation.compiler_for
 
     def interrupted(name):
         def compile(program, config):
@@ -104,7 +106,7 @@ def test_a_signal_while_the_program_is_compiled_takes_the_capture_back(handler, 
         return compile
 
     with monkeypatch.context() as patch, pytest.raises(TimeIsOver):
-        patch.setattr(engine, "compiler_for", interrupted)
+        patch.setattr(compilation, "compiler_for", interrupted)
         graph(torch.ones(1, 2))
     assert (model.calls, model.names, len(optimizer.state)) == (0, [], 0)
     assert torch.isfinite(graph(torch.ones(1, 2)))

@@ -143,7 +143,7 @@ def test_buffers_of_a_module_are_written_only_by_running():
 
 
 class Probe:
-    """As libraries that explain or attack models do: asks whether it has a module, hooks a layer, looks the layer up, wraps it."""
+    """Ask for a module, hook a layer, look it up and wrap it, as libraries that explain models do."""
 
     def __init__(self, model, layer):
         assert isinstance(model, nn.Module) and isinstance(layer, nn.Linear)
@@ -198,7 +198,7 @@ def test_libraries_take_a_block_for_its_module():
         lambda x: (torch.linalg.svdvals(x), torch.linalg.svd(x).S),
     ],
 )
-def test_values_without_vectors(function, trained):
+def test_values_without_vectors_have_eager_bits(function, trained):
     """For values alone LAPACK uses another algorithm, which torch selects if no gradient needs the
     vectors.
     """

@@ -70,7 +70,9 @@ def losses(use, graph):
 
 @pytest.mark.parametrize("use", USES)
 def test_training_on_a_sparse_tensor_of_weights_is_eager(use):
-    """The gradient of its values had no rows (an error); torch's kernels for two sparse factors and softmax gave zeros below autograd."""
+    """The gradient of its values had no rows (an error); torch's kernels for two sparse factors and softmax
+    gave zeros below autograd.
+    """
     assert torch.equal(losses(USES[use], True), losses(USES[use], False))
 
 

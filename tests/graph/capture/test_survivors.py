@@ -246,7 +246,7 @@ def test_objects_that_only_their_guards_and_cycles_hold_are_no_survivors():
         assert torch.equal(step(torch.ones(2)), torch.full((2,), 6.0))
     held = [
         g
-        for g in step._engine._last.python_guards.guards
+        for g in step._engine.last_entry.python_guards.guards
         if isinstance(g.owner, Output) or type(g.value) is Output
     ]
     assert not held

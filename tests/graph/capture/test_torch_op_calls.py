@@ -182,7 +182,7 @@ def test_an_alias_keeps_its_shape_when_the_other_is_squeezed():
         pytest.param("gels", (5, 3), "inductor", marks=pytest.mark.slow),
     ],
 )
-def test_least_squares(driver, shape, backend):
+def test_least_squares_give_eager_results_and_gradients(driver, shape, backend):
     def build(a, b):
         actual = torch.linalg.lstsq(a, b, driver=driver)
         actual.solution.square().sum().backward()
@@ -201,7 +201,7 @@ def test_least_squares(driver, shape, backend):
         assert got.shape == want.shape == output.shape and torch.allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_linearize_and_cond():
+def test_linearize_and_cond_are_recorded():
     def build(x):
         value, push = torch.func.linearize(lambda t: (t * t).sin(), x)
         return (

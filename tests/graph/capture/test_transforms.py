@@ -55,13 +55,15 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_derivatives_of_derivatives(model, name):
+def test_derivatives_of_derivatives_equal_eager(model, name):
     function = FUNCTIONS[name]
     torch.testing.assert_close(Program(model, function)(x, t), function(model, x, t), rtol=0, atol=0)
 
 
 def test_a_linearized_function_is_recorded_not_traced(model):
-    """torch traces it with make_fx; of symbolic tensors that gave a graph of constants without values, and whatever was in memory."""
+    """torch traces it with make_fx; of symbolic tensors that gave a graph of constants without values, and
+    whatever was in memory.
+    """
 
     def function(m, x, t):
         value, tangent_of = linearize(lambda v: {"a": m(v), "b": (v.sin(), 2 * v)}, x)

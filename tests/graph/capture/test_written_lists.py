@@ -43,7 +43,9 @@ def of_rows_at_a_tensor(x):
 )
 @pytest.mark.parametrize("backend", ["aten", "inductor"])
 def test_gradients_through_written_lists(function, backend):
-    """Torch counts the writes of a list in its kernels, and finds the gradient of a written view by the count."""
+    """Torch counts the writes of a list in its kernels, and finds the gradient of a written view by the
+    count.
+    """
     p = torch.nn.Parameter(torch.arange(17.0) + 1)
 
     class Step(flow.nn.Graph):

@@ -17,9 +17,9 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 def verdict(build: Callable, change: Callable[[], object], module: nn.Module | None = None, x=X) -> str:
     """Call a graph and eager, change a fact, call both again.
 
-    Return "followed" if both give the same bits, "named" if they differ and a warning or a readable error said
-    at the capture what the graph does not follow, "both raise", or "SILENT". `change` runs once, so build() must
-    read the same objects in eager mode and in the graph, and must leave them as they are.
+    Return "followed" if both give the same bits, "named" if they differ and a warning or a readable error
+    said at the capture what the graph does not follow, "both raise", or "SILENT". `change` runs once, so
+    build() must read the same objects in eager mode and in the graph, and must leave them as they are.
     """
 
     class Reads(flow.nn.Graph):

@@ -131,7 +131,8 @@ class Context:
 def contexts(key=None):
     context = Context(*"ab")
     with context as entered, Context(None, None, None) as other:
-        x = [entered is context, any(v in "bc" for v in context.values), all(k for k in TABLE), tuple(k for k in TABLE)]
+        x = [entered is context, any(v in "bc" for v in context.values)]
+        x += [all(k for k in TABLE), tuple(k for k in TABLE)]
         Context(None, None, None)
     for k in TABLE:
         with other:
@@ -145,8 +146,9 @@ def main():
     inner = closure(2)
     g = generator([1, 2, 3])
     sent = [next(g), g.send(7), *g]
-    return (inner(1), inner(2), sent, errors("e"), matched(Point()), matched({"k": [1, 2, 3]}), matched([1, 2]),
-            matched(3), calls(), stores(), long(), contexts(), contexts(key=1), templates(1), [i * j for i in range(3) for j in range(i)], {k: v for k, v in TABLE.items()})
+    return (inner(1), inner(2), sent, errors("e"), matched(Point()), matched({"k": [1, 2, 3]}),
+            matched([1, 2]), matched(3), calls(), stores(), long(), contexts(), contexts(key=1), templates(1),
+            [i * j for i in range(3) for j in range(i)], {k: v for k, v in TABLE.items()})
 """
 )
 
@@ -154,7 +156,8 @@ def main():
 _TEMPLATE = """
 def templates(x):
     template = t"{x} and {TABLE['k'][x]!r:>{SCALE}}"
-    return [(i.value, i.expression, i.conversion, i.format_spec) for i in template.interpolations], template.strings
+    parts = [(i.value, i.expression, i.conversion, i.format_spec) for i in template.interpolations]
+    return parts, template.strings
 """
 PROGRAM = PROGRAM.replace("TEMPLATE", _TEMPLATE if sys.version_info >= (3, 14) else "templates = str")
 

@@ -46,7 +46,7 @@ def assert_change_is_followed(module, change, body=None, calls=1):
         assert torch.equal(graph(x), eager(x))
         for _ in range(2):
             graph(x)
-        assert len(graph._engine.programs) == 1, graph._engine._last.validity.failure
+        assert len(graph._engine.programs) == 1, graph._engine.last_entry.validity.failure
         before = eager(x)
         change(module)
         assert torch.equal(graph(x), eager(x))

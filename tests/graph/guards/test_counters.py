@@ -150,7 +150,7 @@ def test_each_call_counts_in_one_program(count, times):
 
 
 @pytest.mark.usefixtures("both_kinds_of_calls")
-def test_a_counter_of_a_nested_module_of_the_graph():
+def test_a_counter_of_a_nested_module_of_the_graph_counts_in_one_program():
     eager, module = twins(by_one)
 
     class Holds(flow.nn.Graph):
@@ -211,7 +211,7 @@ def test_a_counter_that_is_reached_through_the_graph():
 
 
 @pytest.mark.parametrize("read", [lambda m: m.total, operator.attrgetter("total")])
-def test_a_counter_that_decides_through_the_graph(read):
+def test_a_counter_that_decides_through_the_graph_is_followed(read):
     module = Counting(by_one)
 
     class Decides(ThroughTheGraph):
@@ -261,7 +261,7 @@ GLOBAL = 0
 
 
 @pytest.mark.usefixtures("both_kinds_of_calls")
-def test_counters_in_a_global_a_closure_and_a_slot():
+def test_counters_in_a_global_a_closure_and_a_slot_count_in_one_program():
     global GLOBAL
     slotted, local, GLOBAL = Slotted(), 0, 0
 
@@ -401,7 +401,7 @@ def test_a_failed_call_counts_nothing():
 
 
 @pytest.mark.usefixtures("both_kinds_of_calls")
-def test_a_counter_in_a_training_step():
+def test_a_counter_in_a_training_step_counts_in_one_program():
     eager, module = twins(in_several)
 
     class Trains(flow.nn.Graph):

@@ -162,7 +162,9 @@ def test_the_reason_for_the_second_program_is_explained():
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adagrad])
 def test_a_flag_that_a_fused_step_switches_off_is_followed(optimizer):
-    """In its first step torch tests the devices of the parameters, and sets _need_device_dtype_check_for_fused."""
+    """In its first step torch tests the devices of the parameters, and sets
+    _need_device_dtype_check_for_fused.
+    """
     models = [nn.Linear(3, 2), nn.Linear(3, 2)]
     models[1].load_state_dict(models[0].state_dict())
     eager, fused = (optimizer(model.parameters(), lr=0.1, fused=True) for model in models)

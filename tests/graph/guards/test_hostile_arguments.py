@@ -57,26 +57,38 @@ class Built(flow.nn.Graph):
 
 # what build() asks, an argument for which build() sees the answer, another one for which it does not
 QUESTIONS = {
-    "whether there is a gradient": (lambda x: x * (2.0 if x.grad is None else 3.0), trained, lambda: trained(X)),
+    "whether there is a gradient": (
+        lambda x: x * (2.0 if x.grad is None else 3.0),
+        trained,
+        lambda: trained(X),
+    ),
     "a gradient to which backward() adds": (gradient_in_build, trained, lambda: trained(X.clone())),
     "is_leaf": (lambda x: x * (2.0 if x.is_leaf else 3.0), trained, lambda: trained() * 1),
     "grad_fn": (lambda x: x * (2.0 if x.grad_fn is None else 3.0), trained, lambda: trained() * 1),
     "an attribute of the user's": (lambda x: x * getattr(x, "tag", 1.0), X.clone, with_attribute),
     "whether it is a view": (
-        lambda x: x * (2.0 if x._base is None else 3.0), X.clone, lambda: torch.cat([X, X])[:3]
+        lambda x: x * (2.0 if x._base is None else 3.0),
+        X.clone,
+        lambda: torch.cat([X, X])[:3],
     ),
     "the size of its memory": (
-        lambda x: x * x.untyped_storage().nbytes(), X.clone, lambda: torch.cat([X, X])[:3]
+        lambda x: x * x.untyped_storage().nbytes(),
+        X.clone,
+        lambda: torch.cat([X, X])[:3],
     ),
     "whether it is a parameter": (
-        lambda x: x * (2.0 if isinstance(x, nn.Parameter) else 3.0), X.clone, lambda: nn.Parameter(X, False)
+        lambda x: x * (2.0 if isinstance(x, nn.Parameter) else 3.0),
+        X.clone,
+        lambda: nn.Parameter(X, False),
     ),
     "whether it is a buffer": (
-        lambda x: x * (2.0 if isinstance(x, nn.Buffer) else 3.0), X.clone, lambda: nn.Buffer(X.clone())
+        lambda x: x * (2.0 if isinstance(x, nn.Buffer) else 3.0),
+        X.clone,
+        lambda: nn.Buffer(X.clone()),
     ),
     "a hook, which backward() calls": (lambda x: torch.autograd.grad(x.sum(), x)[0], trained, with_hook),
     "a class of the user's": (lambda x: x * 2.0, X.clone, lambda: X.as_subclass(Own)),
-}  # fmt: skip
+}
 
 
 if not torch_is_before("2.14"):

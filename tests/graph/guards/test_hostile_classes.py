@@ -12,7 +12,7 @@ import types
 from hostile_cases import verdict
 
 
-def test_value_of_another_enum():
+def test_value_of_another_enum_is_followed():
 
     class Factor(enum.Enum):
         A = 2.0
@@ -32,7 +32,7 @@ def test_value_of_another_enum():
     assert verdict(build, change) == "followed"
 
 
-def test_member_of_a_flag():
+def test_member_of_a_flag_is_followed():
 
     class Permission(enum.IntFlag):
         READ = 1
@@ -49,7 +49,7 @@ def test_member_of_a_flag():
     assert verdict(build, change) == "followed"
 
 
-def test_slot_behind_a_property():
+def test_slot_behind_a_property_is_followed():
 
     class Slotted:
         __slots__ = ("_half",)
@@ -70,7 +70,7 @@ def test_slot_behind_a_property():
     assert verdict(build, change) == "followed"
 
 
-def test_registry_of_init_subclass():
+def test_registry_of_init_subclass_is_followed():
 
     class Base:
         factors = []
@@ -92,7 +92,7 @@ def test_registry_of_init_subclass():
     assert verdict(build, change) == "followed"
 
 
-def test_subclasses_of_a_class():
+def test_subclasses_of_a_class_are_followed():
 
     class Base:
         pass
@@ -111,7 +111,7 @@ def test_subclasses_of_a_class():
     assert verdict(build, change) == "followed"
 
 
-def test_class_registered_with_an_abstract_class():
+def test_class_registered_with_an_abstract_class_is_followed():
 
     class Interface(abc.ABC):
         pass
@@ -130,7 +130,7 @@ def test_class_registered_with_an_abstract_class():
     assert verdict(build, change) == "followed"
 
 
-def test_issubclass_of_an_abstract_class():
+def test_issubclass_of_an_abstract_class_is_followed():
 
     class Plain:
         pass
@@ -144,7 +144,7 @@ def test_issubclass_of_an_abstract_class():
     assert verdict(build, change) == "followed"
 
 
-def test_subclasshook():
+def test_subclasshook_is_followed():
 
     class Interface(abc.ABC):
         answer = False
@@ -166,7 +166,7 @@ def test_subclasshook():
     assert verdict(build, change) == "followed"
 
 
-def test_instancecheck_of_a_metaclass():
+def test_instancecheck_of_a_metaclass_is_followed():
 
     class Meta(type):
         answer = True
@@ -186,7 +186,7 @@ def test_instancecheck_of_a_metaclass():
     assert verdict(build, change) == "followed"
 
 
-def test_state_behind_an_operator():
+def test_state_behind_an_operator_is_followed():
 
     class Number:
         value = 2.0
@@ -207,7 +207,7 @@ def test_state_behind_an_operator():
     assert verdict(build, change) == "followed"
 
 
-def test_state_behind_a_reflected_operator():
+def test_state_behind_a_reflected_operator_is_followed():
 
     class Number:
         def __init__(self):
@@ -227,7 +227,7 @@ def test_state_behind_a_reflected_operator():
     assert verdict(build, change) == "followed"
 
 
-def test_state_behind_an_operator_in_place():
+def test_state_behind_an_operator_in_place_is_followed():
 
     class Number:
         def __init__(self):
@@ -249,7 +249,7 @@ def test_state_behind_an_operator_in_place():
     assert verdict(build, change) == "followed"
 
 
-def test_index_of_a_list_by_an_object():
+def test_index_of_a_list_by_an_object_is_followed():
 
     class Index:
         def __init__(self):
@@ -270,7 +270,7 @@ def test_index_of_a_list_by_an_object():
     assert verdict(build, change) == "followed"
 
 
-def test_index_of_a_tensor_by_an_object():
+def test_index_of_a_tensor_by_an_object_is_followed():
 
     class Index:
         def __init__(self):
@@ -290,7 +290,7 @@ def test_index_of_a_tensor_by_an_object():
     assert verdict(build, change) == "followed"
 
 
-def test_float_of_an_object():
+def test_float_of_an_object_is_followed():
 
     class Number:
         def __init__(self):
@@ -310,7 +310,7 @@ def test_float_of_an_object():
     assert verdict(build, change) == "followed"
 
 
-def test_length_hint():
+def test_length_hint_is_followed():
 
     class Iterator:
         def __init__(self):
@@ -336,7 +336,7 @@ def test_length_hint():
     assert verdict(build, change) == "followed"
 
 
-def test_equality_of_a_dict_key():
+def test_equality_of_a_dict_key_is_followed():
 
     class Key:
         state = 1
@@ -359,7 +359,7 @@ def test_equality_of_a_dict_key():
     assert verdict(build, change) == "followed"
 
 
-def test_order_of_objects():
+def test_order_of_objects_is_followed():
 
     class Number:
         def __init__(self, value):

@@ -1,4 +1,6 @@
-"""Programs that look at code, closures, metaclasses: the graph follows a change between two calls, or a warning named it."""
+"""Programs that look at code, closures, metaclasses: the graph follows a change between two calls, or a
+warning named it.
+"""
 
 import inspect
 import types
@@ -29,7 +31,7 @@ def test_name_of_the_calling_function():
     assert verdict(build, change) == "followed"
 
 
-def test_eval_with_locals():
+def test_eval_with_locals_is_followed():
     holder = types.SimpleNamespace(factor=2.0)
 
     def build(x):
@@ -42,7 +44,7 @@ def test_eval_with_locals():
     assert verdict(build, change) == "followed"
 
 
-def test_namespace_of_executed_code():
+def test_namespace_of_executed_code_is_followed():
     namespace = {"factor": 2.0}
     code = compile("y=factor", "<u>", "exec")
 
@@ -56,7 +58,7 @@ def test_namespace_of_executed_code():
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_code_of_a_function():
+def test_replaced_code_of_a_function_is_followed():
 
     def function(value):
         return value * 2
@@ -73,7 +75,7 @@ def test_replaced_code_of_a_function():
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_code_of_a_property():
+def test_replaced_code_of_a_property_is_followed():
 
     class Owner:
         @property
@@ -94,7 +96,7 @@ def test_replaced_code_of_a_property():
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_code_of_an_operator():
+def test_replaced_code_of_an_operator_is_followed():
 
     class Owner:
         def __mul__(self, other):
@@ -114,7 +116,7 @@ def test_replaced_code_of_an_operator():
     assert verdict(build, change) == "followed"
 
 
-def test_defaults_of_a_special_method():
+def test_defaults_of_a_special_method_are_followed():
 
     class Owner:
         def __getitem__(self, key, default=2.0):
@@ -131,7 +133,7 @@ def test_defaults_of_a_special_method():
     assert verdict(build, change) == "followed"
 
 
-def test_keyword_defaults():
+def test_keyword_defaults_are_followed():
 
     def function(value, *, factor=2.0):
         return value * factor
@@ -145,7 +147,7 @@ def test_keyword_defaults():
     assert verdict(build, change) == "followed"
 
 
-def test_contents_of_a_closure_cell():
+def test_contents_of_a_closure_cell_are_followed():
     factor = 2.0
 
     def function(value):
@@ -160,7 +162,7 @@ def test_contents_of_a_closure_cell():
     assert verdict(build, change) == "followed"
 
 
-def test_class_of_a_method():
+def test_class_of_a_method_is_followed():
 
     class Owner:
         factor = 2.0
@@ -226,7 +228,7 @@ def test_replaced_metaclass_call():
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_constructor():
+def test_replaced_constructor_is_followed():
 
     class Owner:
         def __init__(self):

@@ -23,7 +23,7 @@ from hostile_cases import verdict
 import oneflow as flow
 
 
-def test_weak_reference_whose_object_dies():
+def test_weak_reference_whose_object_dies_is_followed():
     class Item:
         a = 2.0
 
@@ -32,7 +32,7 @@ def test_weak_reference_whose_object_dies():
     assert verdict(lambda x: x * (2.0 if r() is not None else 3.0), o.clear) == "followed"
 
 
-def test_weak_method():
+def test_weak_method_is_followed():
     class Item:
         k = 2.0
 
@@ -44,7 +44,7 @@ def test_weak_method():
     assert verdict(lambda x: x * wm()(), lambda: setattr(o, "k", 3.0)) == "followed"
 
 
-def test_generator_that_delegates():
+def test_generator_that_delegates_is_followed():
     cfg = types.SimpleNamespace(k=2.0)
 
     def g():
@@ -54,7 +54,7 @@ def test_generator_that_delegates():
     assert verdict(lambda x: x * sum(g()), lambda: setattr(cfg, "k", 3.0)) == "followed"
 
 
-def test_value_sent_into_a_generator():
+def test_value_sent_into_a_generator_is_followed():
     cfg = {"k": 2.0}
 
     def g():
@@ -85,7 +85,7 @@ def test_coroutine_that_build_runs():
     assert verdict(build, lambda: setattr(cfg, "k", 3.0)) == "named"
 
 
-def test_asynchronous_generator():
+def test_asynchronous_generator_is_named():
     cfg = types.SimpleNamespace(k=2.0)
 
     async def ag():
@@ -113,19 +113,19 @@ def test_event_loop_that_build_runs():
     assert verdict(lambda x: x * asyncio.run(co()), lambda: setattr(c, "k", 3.0)) == "named"
 
 
-def test_variable_of_another_context():
+def test_variable_of_another_context_is_followed():
     cv = contextvars.ContextVar("cv", default=2.0)
     ctx = contextvars.copy_context()
     assert verdict(lambda x: x * ctx.run(cv.get), lambda: ctx.run(cv.set, 3.0)) == "followed"
 
 
-def test_variable_of_a_copied_context():
+def test_variable_of_a_copied_context_is_followed():
     cv = contextvars.ContextVar("cv2")
     cv.set(2.0)
     assert verdict(lambda x: x * contextvars.copy_context()[cv], lambda: cv.set(3.0)) == "followed"
 
 
-def test_context_manager_made_of_a_generator():
+def test_context_manager_made_of_a_generator_is_followed():
     st = types.SimpleNamespace(k=2.0)
 
     @contextlib.contextmanager
@@ -150,7 +150,7 @@ def test_attribute_that_a_thread_changes():
     assert verdict(lambda x: x * c.k, ch) == "followed"
 
 
-def test_thread_that_build_starts():
+def test_thread_that_build_starts_is_named():
     c = types.SimpleNamespace(k=2.0)
 
     def build(x):
@@ -163,7 +163,7 @@ def test_thread_that_build_starts():
     assert verdict(build, lambda: setattr(c, "k", 3.0)) == "named"
 
 
-def test_executor_that_build_starts():
+def test_executor_that_build_starts_is_named():
     import concurrent.futures as cf
 
     c = types.SimpleNamespace(k=2.0)
@@ -175,13 +175,13 @@ def test_executor_that_build_starts():
     assert verdict(build, lambda: setattr(c, "k", 3.0)) == "named"
 
 
-def test_keys_that_two_dicts_share():
+def test_keys_that_two_dicts_share_are_followed():
     d = {"a": 1, "b": 2}
     e = {"a": 0}
     assert verdict(lambda x: x * (1 + len(d.keys() & e.keys())), lambda: e.update(b=1)) == "followed"
 
 
-def test_order_of_a_reversed_dict():
+def test_order_of_a_reversed_dict_is_followed():
     d = {"a": 2.0, "b": 3.0}
 
     def build(x):
@@ -196,7 +196,7 @@ def test_order_of_a_reversed_dict():
     assert verdict(build, ch) == "followed"
 
 
-def test_missing_of_a_subclass_of_dict():
+def test_missing_of_a_subclass_of_dict_is_followed():
     class D(dict):
         k = 2.0
 
@@ -207,7 +207,7 @@ def test_missing_of_a_subclass_of_dict():
     assert verdict(lambda x: x * d["zz"], lambda: setattr(D, "k", 3.0)) == "followed"
 
 
-def test_factory_of_a_default_dict():
+def test_factory_of_a_default_dict_is_followed():
     d = collections.defaultdict(lambda: 2.0)
 
     def build(x):
@@ -218,7 +218,7 @@ def test_factory_of_a_default_dict():
     assert verdict(build, lambda: setattr(d, "default_factory", lambda: 3.0)) == "followed"
 
 
-def test_order_of_a_set():
+def test_order_of_a_set_is_followed():
     s = {1.0, 2.0, 3.0}
 
     def build(x):
@@ -233,12 +233,12 @@ def test_order_of_a_set():
     assert verdict(build, ch) == "followed"
 
 
-def test_most_common_element():
+def test_most_common_element_is_followed():
     c = collections.Counter("aab")
     assert verdict(lambda x: x * ord(c.most_common(1)[0][0]), lambda: c.update("bbbb")) == "followed"
 
 
-def test_product_of_lists():
+def test_product_of_lists_is_followed():
     a = [1.0, 2.0]
     assert (
         verdict(lambda x: x * sum((p * q for p, q in itertools.product(a, a))), lambda: a.append(3.0))
@@ -246,19 +246,19 @@ def test_product_of_lists():
     )
 
 
-def test_smallest_of_a_list():
+def test_smallest_of_a_list_is_followed():
     h = [5.0, 2.0]
     assert verdict(lambda x: x * heapq.nsmallest(1, h)[0], lambda: h.append(1.5)) == "followed"
 
 
-def test_key_of_a_sort():
+def test_key_of_a_sort_is_followed():
     l = [types.SimpleNamespace(v=1.0, k=2), types.SimpleNamespace(v=5.0, k=3)]
     assert (
         verdict(lambda x: x * sorted(l, key=lambda o: o.k)[0].v, lambda: setattr(l[0], "k", 9)) == "followed"
     )
 
 
-def test_lengths_of_objects():
+def test_lengths_of_objects_are_followed():
     class Item:
         k = 2
 
@@ -269,7 +269,7 @@ def test_lengths_of_objects():
     assert verdict(lambda x: x * sum(map(len, o)), lambda: setattr(Item, "k", 3)) == "followed"
 
 
-def test_truth_of_objects():
+def test_truth_of_objects_is_followed():
     class Item:
         b = True
 
@@ -283,17 +283,17 @@ def test_truth_of_objects():
     )
 
 
-def test_equality_of_nested_lists():
+def test_equality_of_nested_lists_is_followed():
     a, b = ([[1], [2]], [[1], [2]])
     assert verdict(lambda x: x * (2.0 if a == b else 3.0), lambda: b[1].append(1)) == "followed"
 
 
-def test_text_of_a_deep_list():
+def test_text_of_a_deep_list_is_followed():
     a = [[[[[1]]]]]
     assert verdict(lambda x: x * len(repr(a)), lambda: a[0][0][0][0].append(12)) == "followed"
 
 
-def test_deep_dict_as_json():
+def test_deep_dict_as_json_is_followed():
     d = {"a": {"b": {"c": {"d": {"e": {"f": 2.0}}}}}}
     assert (
         verdict(
@@ -304,7 +304,7 @@ def test_deep_dict_as_json():
     )
 
 
-def test_pickled_namespace():
+def test_pickled_namespace_is_followed():
     c = types.SimpleNamespace(k=[2.0])
     assert (
         verdict(lambda x: x * pickle.loads(pickle.dumps(c)).k[0], lambda: c.k.__setitem__(0, 3.0))
@@ -312,7 +312,7 @@ def test_pickled_namespace():
     )
 
 
-def test_pickled_objects_in_objects():
+def test_pickled_objects_in_objects_are_followed():
     class A:
         pass
 
@@ -331,7 +331,7 @@ def test_pickled_objects_in_objects():
     )
 
 
-def test_object_that_reduces_itself():
+def test_object_that_reduces_itself_is_followed():
     class C:
         k = 2.0
 
@@ -342,24 +342,24 @@ def test_object_that_reduces_itself():
     assert verdict(lambda x: x * pickle.loads(pickle.dumps(c)), lambda: setattr(c, "k", 3.0)) == "followed"
 
 
-def test_array_whose_memory_a_tensor_shares():
+def test_array_whose_memory_a_tensor_shares_is_followed():
     a = np.ones(4, dtype=np.float32)
     t = torch.from_numpy(a)
     assert verdict(lambda x: x * t, lambda: a.__setitem__(0, 5.0)) == "followed"
 
 
-def test_strided_view_of_an_array():
+def test_strided_view_of_an_array_is_followed():
     a = np.arange(8.0)
     v = a[::2]
     assert verdict(lambda x: x * v.sum(), lambda: a.__setitem__(0, 7.0)) == "followed"
 
 
-def test_mask_of_an_array():
+def test_mask_of_an_array_is_followed():
     a = np.ma.array([1.0, 2.0], mask=[0, 1])
     assert verdict(lambda x: x * float(a.sum()), lambda: a.mask.__setitem__(1, False)) == "followed"
 
 
-def test_error_state_of_numpy(request):
+def test_error_state_of_numpy_is_followed(request):
     def build(x):
         return x * (2.0 if np.geterr()["divide"] == "warn" else 3.0)
 
@@ -368,7 +368,7 @@ def test_error_state_of_numpy(request):
     assert verdict(build, lambda: np.seterr(divide="ignore")) == "followed"
 
 
-def test_print_options_of_numpy(request):
+def test_print_options_of_numpy_are_followed(request):
     old = np.get_printoptions()
     a = np.array([1.23456789])
     request.addfinalizer(lambda: np.set_printoptions(**old))
@@ -391,19 +391,19 @@ def test_object_that_is_an_array():
     )
 
 
-def test_memory_behind_a_pointer_of_ctypes():
+def test_memory_behind_a_pointer_of_ctypes_is_named():
     c = ctypes.c_float(2.0)
     p = ctypes.pointer(c)
     assert verdict(lambda x: x * p.contents.value, lambda: setattr(c, "value", 3.0)) == "named"
 
 
-def test_cast_view_of_memory():
+def test_cast_view_of_memory_is_followed():
     b = bytearray(b"\x02")
     m = memoryview(b).cast("b")
     assert verdict(lambda x: x * m[0], lambda: b.__setitem__(0, 3)) == "followed"
 
 
-def test_dict_behind_a_proxy():
+def test_dict_behind_a_proxy_is_followed():
     d = {"k": 2.0}
     p = types.MappingProxyType(d)
     assert verdict(lambda x: x * p["k"], lambda: d.update(k=3.0)) == "followed"

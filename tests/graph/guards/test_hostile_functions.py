@@ -34,7 +34,7 @@ class Scale:
         self.factor = factor
 
 
-def test_deleted_variable_of_a_closure():
+def test_deleted_variable_of_a_closure_is_followed():
     factor = 2.0
 
     def read():
@@ -50,7 +50,7 @@ def test_deleted_variable_of_a_closure():
     assert verdict(lambda x: x * read(), change) == "followed"
 
 
-def test_defaults_of_a_function_that_had_none():
+def test_defaults_of_a_function_that_had_none_are_followed():
     def scaled(x, factor):
         return x * factor
 
@@ -66,7 +66,7 @@ def test_defaults_of_a_function_that_had_none():
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_attributes_of_an_object():
+def test_replaced_attributes_of_an_object_are_followed():
     scale = Scale()
 
     def change():
@@ -75,7 +75,7 @@ def test_replaced_attributes_of_an_object():
     assert verdict(lambda x: x * scale.factor, change) == "followed"
 
 
-def test_replaced_attributes_of_an_object_that_c_code_receives():
+def test_replaced_attributes_of_an_object_that_c_code_receives_are_followed():
     scale = Scale()
 
     def change():
@@ -113,7 +113,7 @@ def test_method_that_a_methodcaller_names():
     assert verdict(lambda x: x * operator.methodcaller("scaled")(scale), change) == "followed"
 
 
-def test_result_of_a_kept_null_context():
+def test_result_of_a_kept_null_context_is_followed():
     context = contextlib.nullcontext(2.0)
 
     def build(x):
@@ -144,7 +144,7 @@ def test_replaced_class_method_that_torch_calls():
 
 
 @pytest.mark.parametrize("in_c", [False, True], ids=["apply of Python", "apply of C"])
-def test_replaced_backward_of_an_autograd_function(in_c):
+def test_replaced_backward_of_an_autograd_function_is_followed(in_c):
     """torch 2.14 moved `apply` from Python to C."""
 
     class Doubled(torch.autograd.Function):
@@ -168,7 +168,7 @@ def test_replaced_backward_of_an_autograd_function(in_c):
     assert verdict(build, change) == "followed"
 
 
-def test_signature_of_a_function():
+def test_signature_of_a_function_is_followed():
     def function(a, b): ...
 
     def change():
@@ -177,7 +177,7 @@ def test_signature_of_a_function():
     assert verdict(lambda x: x * (1 + len(inspect.signature(function).parameters)), change) == "followed"
 
 
-def test_type_hints_of_a_function():
+def test_type_hints_of_a_function_are_followed():
     def function(a: int, b: float): ...
 
     def change():
@@ -186,7 +186,7 @@ def test_type_hints_of_a_function():
     assert verdict(lambda x: x * len(typing.get_type_hints(function)), change) == "followed"
 
 
-def test_members_of_an_object():
+def test_members_of_an_object_are_followed():
     scale = Scale()
 
     def build(x):
@@ -201,7 +201,7 @@ def test_members_of_an_object():
         del Scale.factor_of_class
 
 
-def test_identity_of_equal_strings():
+def test_identity_of_equal_strings_is_followed():
     first, second = types.SimpleNamespace(name="".join("ab")), types.SimpleNamespace()
     second.name = first.name
 
@@ -211,7 +211,7 @@ def test_identity_of_equal_strings():
     assert verdict(lambda x: x * (2.0 if first.name is second.name else 3.0), change) == "followed"
 
 
-def test_another_nan_in_a_list():
+def test_another_nan_in_a_list_is_followed():
     settings = types.SimpleNamespace(value=float("nan"))
     values = [settings.value]
 
@@ -221,7 +221,7 @@ def test_another_nan_in_a_list():
     assert verdict(lambda x: x * (2.0 if settings.value in values else 3.0), change) == "followed"
 
 
-def test_precision_of_a_decimal_context():
+def test_precision_of_a_decimal_context_is_followed():
     context = decimal.Context(prec=4)
 
     def change():
@@ -230,7 +230,7 @@ def test_precision_of_a_decimal_context():
     assert verdict(lambda x: x * float(context.divide(1, 3)), change) == "followed"
 
 
-def test_traps_of_decimal_arithmetic(request):
+def test_traps_of_decimal_arithmetic_are_followed(request):
     traps = decimal.getcontext().traps
 
     def build(x):
@@ -246,7 +246,7 @@ def test_traps_of_decimal_arithmetic(request):
     assert verdict(build, change) == "followed"
 
 
-def test_field_of_a_record_array():
+def test_field_of_a_record_array_is_followed():
     record = np.rec.array([(1.0, 2.0)], names="first,second")
 
     def change():
@@ -255,7 +255,7 @@ def test_field_of_a_record_array():
     assert verdict(lambda x: x * float(record.second[0]), change) == "followed"
 
 
-def test_thresholds_of_garbage_collection(request):
+def test_thresholds_of_garbage_collection_are_followed(request):
     thresholds = gc.get_threshold()
 
     def change():
@@ -372,11 +372,11 @@ def test_entry_that_leaves_a_full_cache_needs_no_warning():
     (torch.Tensor.norm, (1.0, None, False, None), lambda x: x * x.norm()),
     (nn.LeakyReLU.__init__, (0.9, False), lambda x: nn.LeakyReLU()(x)),
 ], ids=["functional", "called with a constant", "torch", "method", "constructor"])  # fmt: skip
-def test_defaults_of_a_function_of_torch(monkeypatch, function, defaults, build):
+def test_defaults_of_a_function_of_torch_are_followed(monkeypatch, function, defaults, build):
     assert verdict(build, lambda: monkeypatch.setattr(function, "__defaults__", defaults)) == "followed"
 
 
-def test_code_of_a_function_of_torch(monkeypatch):
+def test_code_of_a_function_of_torch_is_followed(monkeypatch):
     def doubled(input, min_val=-1.0, max_val=1.0, inplace=False):
         return input * 2
 

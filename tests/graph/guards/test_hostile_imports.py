@@ -1,4 +1,6 @@
-"""Modules that are swapped or reloaded between two calls: the graph follows the change, or a warning named it."""
+"""Modules that are swapped or reloaded between two calls: the graph follows the change, or a warning named
+it.
+"""
 
 import importlib
 import os
@@ -8,7 +10,7 @@ import types
 from hostile_cases import verdict
 
 
-def test_swapped_module_of_an_import_statement():
+def test_swapped_module_of_an_import_statement_is_followed():
     imported = types.ModuleType("hostile_mod")
     imported.K = 2.0
     replacement = types.ModuleType("hostile_mod")
@@ -26,7 +28,7 @@ def test_swapped_module_of_an_import_statement():
     assert verdict(build, change) == "followed"
 
 
-def test_swapped_module_of_import_module():
+def test_swapped_module_of_import_module_is_followed():
     imported = types.ModuleType("hostile_mod3")
     imported.K = 2.0
     replacement = types.ModuleType("hostile_mod3")
@@ -42,7 +44,7 @@ def test_swapped_module_of_import_module():
     assert verdict(build, change) == "followed"
 
 
-def test_reloaded_module(tmp_path, monkeypatch):
+def test_reloaded_module_is_followed(tmp_path, monkeypatch):
     folder = tmp_path
     monkeypatch.syspath_prepend(folder)
     path = os.path.join(folder, "hostile_rel.py")
@@ -60,7 +62,7 @@ def test_reloaded_module(tmp_path, monkeypatch):
     assert verdict(build, change) == "followed"
 
 
-def test_function_imported_from_a_reloaded_module(tmp_path, monkeypatch):
+def test_function_imported_from_a_reloaded_module_is_followed(tmp_path, monkeypatch):
     folder = tmp_path
     monkeypatch.syspath_prepend(folder)
     path = os.path.join(folder, "hostile_rel2.py")

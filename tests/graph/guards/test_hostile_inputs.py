@@ -37,7 +37,7 @@ def warning_of(build, *arguments):
     return "".join(str(warning.message) for warning in caught)
 
 
-def test_argument_of_a_subclass_of_ordered_dict():
+def test_argument_of_a_subclass_of_ordered_dict_is_followed():
     graph = Built(lambda outputs: outputs.to_tuple()[0] * len(outputs))
     for count in (1, 2, 1):
         outputs = Outputs((str(index), X.clone()) for index in range(count))
@@ -50,7 +50,7 @@ def test_result_of_a_subclass_of_ordered_dict():
     assert torch.equal(result.to_tuple()[0], X * 2.0)
 
 
-def test_conjugate_argument():
+def test_conjugate_argument_is_followed():
     def build(x):
         return torch.view_as_real(x.resolve_conj()) * (2.0 if x.is_conj() else 3.0)
 
@@ -103,7 +103,7 @@ def test_saving_on_the_cpu_makes_one_program():
     assert len(graph._engine.programs) == 1
 
 
-def test_hooks_of_a_parameter_without_an_optimizer():
+def test_hooks_of_a_parameter_without_an_optimizer_are_followed():
     torch.manual_seed(0)
     layer = nn.Linear(4, 4)
 

@@ -12,7 +12,7 @@ import pytest
 from hostile_cases import verdict
 
 
-def test_state_of_a_descriptor():
+def test_state_of_a_descriptor_is_followed():
 
     class Scale:
         def __init__(self):
@@ -39,7 +39,7 @@ def test_state_of_a_descriptor():
     assert verdict(build, change) == "followed"
 
 
-def test_module_getattr():
+def test_module_getattr_is_followed():
     module = types.ModuleType("hostile562")
     module.__dict__["_table"] = {"scale": 2.0}
     module.__getattr__ = lambda name: module._table[name]
@@ -53,7 +53,7 @@ def test_module_getattr():
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_module_getattr():
+def test_replaced_module_getattr_is_followed():
     module = types.ModuleType("hostile562")
     module.__getattr__ = lambda name: 2.0
 
@@ -66,7 +66,7 @@ def test_replaced_module_getattr():
     assert verdict(build, change) == "followed"
 
 
-def test_attribute_of_a_class_in_a_closure():
+def test_attribute_of_a_class_in_a_closure_is_followed():
 
     def make_class(factor):
 
@@ -90,7 +90,7 @@ def test_attribute_of_a_class_in_a_closure():
     assert verdict(build, change) == "followed"
 
 
-def test_nonlocal_counter():
+def test_nonlocal_counter_is_followed():
     count = 0
 
     def change():
@@ -103,7 +103,7 @@ def test_nonlocal_counter():
     assert verdict(build, change) == "followed"
 
 
-def test_class_pattern():
+def test_class_pattern_is_followed():
 
     class Pair:
         __match_args__ = ("a", "b")
@@ -127,7 +127,7 @@ def test_class_pattern():
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_match_args():
+def test_replaced_match_args_are_followed():
 
     class Pair:
         __match_args__ = ("a", "b")
@@ -149,7 +149,7 @@ def test_replaced_match_args():
     assert verdict(build, change) == "followed"
 
 
-def test_mapping_pattern():
+def test_mapping_pattern_is_followed():
     table = {"kind": "a", "factor": 2.0}
 
     def build(x):
@@ -165,7 +165,7 @@ def test_mapping_pattern():
     assert verdict(build, change) == "followed"
 
 
-def test_sequence_pattern():
+def test_sequence_pattern_is_followed():
     factors = [1.0, 2.0]
 
     def build(x):
@@ -179,7 +179,7 @@ def test_sequence_pattern():
     assert verdict(build, change) == "followed"
 
 
-def test_assignment_expression():
+def test_assignment_expression_is_followed():
     table = {"factor": 2.0}
 
     def build(x):
@@ -193,7 +193,7 @@ def test_assignment_expression():
     assert verdict(build, change) == "followed"
 
 
-def test_singledispatch_registered_later():
+def test_singledispatch_registered_later_is_followed():
 
     @functools.singledispatch
     def factor_of(value):
@@ -213,7 +213,7 @@ def test_singledispatch_registered_later():
     assert verdict(build, change) == "followed"
 
 
-def test_singledispatchmethod_registered_later():
+def test_singledispatchmethod_registered_later_is_followed():
 
     class Scale:
         @functools.singledispatchmethod
@@ -270,7 +270,7 @@ def test_weak_proxy_is_named():
     assert verdict(build, change) == "named"
 
 
-def test_entry_of_a_weak_value_dictionary():
+def test_entry_of_a_weak_value_dictionary_is_followed():
 
     class Owner:
         def __init__(self, factor):
@@ -288,7 +288,7 @@ def test_entry_of_a_weak_value_dictionary():
     assert verdict(build, change) == "followed"
 
 
-def test_length_of_a_weak_value_dictionary():
+def test_length_of_a_weak_value_dictionary_is_followed():
 
     class Owner:
         pass
@@ -305,7 +305,7 @@ def test_length_of_a_weak_value_dictionary():
     assert verdict(build, change) == "followed"
 
 
-def test_elements_of_a_weak_set():
+def test_elements_of_a_weak_set_are_followed():
 
     class Owner:
         def __init__(self, factor):
@@ -342,12 +342,19 @@ class Level(enum.Enum):
     HIGH = 2
 
 
-@pytest.mark.parametrize(("read", "change"), [
-    (lambda: Level.LOW.value, lambda patch: patch.setattr(Level.LOW, "_value_", 5)),
-    (lambda: Level(1).value, lambda patch: patch.setitem(Level._value2member_map_, 1, Level.HIGH)),
-    (lambda: Level["LOW"].value, lambda patch: patch.setitem(Level._member_map_, "LOW", Level.HIGH)),
-    (lambda: len(Level), lambda patch: patch.setattr(Level, "_member_names_", ["LOW"])),
-    (lambda: sum(level.value for level in Level), lambda patch: patch.setattr(Level, "_member_names_", ["LOW"])),
-], ids=["value", "call", "item", "length", "members"])  # fmt: skip
-def test_changed_member_of_an_enum(monkeypatch, read, change):
+@pytest.mark.parametrize(
+    ("read", "change"),
+    [
+        (lambda: Level.LOW.value, lambda patch: patch.setattr(Level.LOW, "_value_", 5)),
+        (lambda: Level(1).value, lambda patch: patch.setitem(Level._value2member_map_, 1, Level.HIGH)),
+        (lambda: Level["LOW"].value, lambda patch: patch.setitem(Level._member_map_, "LOW", Level.HIGH)),
+        (lambda: len(Level), lambda patch: patch.setattr(Level, "_member_names_", ["LOW"])),
+        (
+            lambda: sum(level.value for level in Level),
+            lambda patch: patch.setattr(Level, "_member_names_", ["LOW"]),
+        ),
+    ],
+    ids=["value", "call", "item", "length", "members"],
+)
+def test_changed_member_of_an_enum_is_followed(monkeypatch, read, change):
     assert verdict(lambda x: x * read(), lambda: change(monkeypatch)) == "followed"

@@ -30,7 +30,7 @@ def test_name_that_a_descriptor_was_given():
     assert verdict(lambda x: x * c.a, lambda: setattr(D, "k", 3.0)) == "followed"
 
 
-def test_instance_attribute_that_hides_a_descriptor():
+def test_instance_attribute_that_hides_a_descriptor_is_followed():
     class D:
         def __get__(s, i, o):
             return 2.0
@@ -42,7 +42,7 @@ def test_instance_attribute_that_hides_a_descriptor():
     assert verdict(lambda x: x * c.a, lambda: c.__dict__.update(a=3.0)) == "followed"
 
 
-def test_property_added_to_a_class():
+def test_property_added_to_a_class_is_followed():
     class C:
         pass
 
@@ -62,7 +62,7 @@ def test_overridden_getattribute_that_refuses_other_names():
     assert verdict(lambda x: x * c.a, lambda: C.t.update(a=3.0)) == "followed"
 
 
-def test_attribute_behind_two_proxies():
+def test_attribute_behind_two_proxies_is_followed():
     class Inner:
         a = 2.0
 
@@ -77,7 +77,7 @@ def test_attribute_behind_two_proxies():
     assert verdict(lambda x: x * p.a, lambda: setattr(Inner, "a", 3.0)) == "followed"
 
 
-def test_getattr_of_a_metaclass():
+def test_getattr_of_a_metaclass_is_followed():
     class M(type):
         v = {"q": 2.0}
 
@@ -90,7 +90,7 @@ def test_getattr_of_a_metaclass():
     assert verdict(lambda x: x * C.q, lambda: M.v.update(q=3.0)) == "followed"
 
 
-def test_property_of_a_metaclass():
+def test_property_of_a_metaclass_is_followed():
     class M(type):
         s = 2.0
 
@@ -104,7 +104,7 @@ def test_property_of_a_metaclass():
     assert verdict(lambda x: x * C.q, lambda: setattr(C, "s", 3.0)) == "followed"
 
 
-def test_iteration_of_a_class():
+def test_iteration_of_a_class_is_followed():
     class M(type):
         def __iter__(cls):
             return iter(cls.items)
@@ -132,7 +132,7 @@ def test_item_of_a_class_whose_metaclass_has_it():
     assert verdict(lambda x: x * (C["a"] if "a" in C else 5.0), lambda: C.d.clear()) == "followed"
 
 
-def test_class_getitem():
+def test_class_getitem_is_followed():
     class C:
         d = {"a": 2.0}
 
@@ -154,7 +154,7 @@ def test_property_that_gives_another_class():
     assert verdict(lambda x: x * l.k, lambda: setattr(L, "k", 3.0)) == "followed"
 
 
-def test_inherited_slot():
+def test_inherited_slot_is_followed():
     class A:
         __slots__ = ("k",)
 
@@ -167,7 +167,7 @@ def test_inherited_slot():
     assert verdict(lambda x: x * b.k * b.j, lambda: setattr(b, "k", 3.0)) == "followed"
 
 
-def test_deleted_slot_that_getattr_replaces():
+def test_deleted_slot_that_getattr_replaces_is_followed():
     class A:
         __slots__ = ("k",)
 
@@ -270,7 +270,7 @@ def test_method_that_makes_a_class_fit_a_protocol():
     )
 
 
-def test_annotations_of_a_class():
+def test_annotations_of_a_class_are_followed():
     class C:
         a: int
 
@@ -280,7 +280,7 @@ def test_annotations_of_a_class():
     )
 
 
-def test_defaults_that_a_signature_shows():
+def test_defaults_that_a_signature_shows_are_followed():
     def f(a, b=2.0):
         return b
 
@@ -294,7 +294,7 @@ def test_defaults_that_a_signature_shows():
     )
 
 
-def test_overridden_dir():
+def test_overridden_dir_is_followed():
     class C:
         names = ["a"]
 
@@ -305,7 +305,7 @@ def test_overridden_dir():
     assert verdict(lambda x: x * len(dir(c)), lambda: C.names.append("b")) == "followed"
 
 
-def test_bound_method_of_another_object():
+def test_bound_method_of_another_object_is_followed():
     class C:
         def __init__(s, k):
             s.k = k
@@ -318,7 +318,7 @@ def test_bound_method_of_another_object():
     assert verdict(lambda x: a2.m(x), lambda: setattr(a2, "m", b.m)) == "followed"
 
 
-def test_function_under_a_wrapper():
+def test_function_under_a_wrapper_is_followed():
     def f(x):
         return x * 2.0
 
@@ -347,13 +347,13 @@ def test_class_of_a_module_that_is_assigned():
     assert verdict(lambda x: x * m.v, ch) == "followed"
 
 
-def test_builtins_of_executed_code():
+def test_builtins_of_executed_code_are_followed():
     g = {"__builtins__": {"abs": lambda v: 2.0}}
     exec("def f(x):\n    return x * abs(-1)\n", g)
     assert verdict(lambda x: g["f"](x), lambda: g["__builtins__"].update(abs=lambda v: 3.0)) == "followed"
 
 
-def test_key_with_its_own_equality():
+def test_key_with_its_own_equality_is_followed():
     class K:
         h = 1
 
@@ -375,7 +375,7 @@ def test_key_with_its_own_equality():
     assert verdict(build, lambda: setattr(k, "v", 9)) == "followed"
 
 
-def test_cached_property_of_a_class_attribute():
+def test_cached_property_of_a_class_attribute_is_followed():
     class C:
         b = 2.0
 
@@ -406,7 +406,7 @@ def test_cache_that_is_cleared():
     assert verdict(lambda x: x * f(), ch) == "followed"
 
 
-def test_size_of_a_cache():
+def test_size_of_a_cache_is_followed():
     @functools.lru_cache
     def f(a):
         return a
@@ -415,7 +415,7 @@ def test_size_of_a_cache():
     assert verdict(lambda x: x * f.cache_info().currsize, lambda: f(2)) == "followed"
 
 
-def test_attribute_of_a_member_of_an_enum():
+def test_attribute_of_a_member_of_an_enum_is_followed():
     class E(enum.Enum):
         A = 1
 
@@ -440,7 +440,7 @@ def test_global_that_post_init_reads():
     assert verdict(lambda x: x * S().b, lambda: g.update(k=3.0)) == "followed"
 
 
-def test_return_value_of_a_mock():
+def test_return_value_of_a_mock_is_named():
     from unittest import mock
 
     m = mock.Mock(return_value=2.0)

@@ -1,4 +1,7 @@
-"""Programs that read memory outside of tensors: arrays, buffers, ctypes. The graph follows, or a warning named it."""
+"""Programs that read memory outside of tensors: arrays, buffers, ctypes.
+
+The graph follows, or a warning named it.
+"""
 
 import ctypes
 import mmap
@@ -10,7 +13,7 @@ import torch
 from hostile_cases import verdict
 
 
-def test_array_written_through_a_view():
+def test_array_written_through_a_view_is_followed():
     a = np.ones(4, dtype=np.float32)
     v = a[1:3]
 
@@ -23,7 +26,7 @@ def test_array_written_through_a_view():
     assert verdict(build, change) == "followed"
 
 
-def test_array_in_a_mapped_file():
+def test_array_in_a_mapped_file_is_followed():
     p = tempfile.mktemp()
     a = np.memmap(p, dtype=np.float32, mode="w+", shape=(4,))
     a[:] = 1
@@ -37,7 +40,7 @@ def test_array_in_a_mapped_file():
     assert verdict(build, change) == "followed"
 
 
-def test_memory_shared_with_an_array():
+def test_memory_shared_with_an_array_is_followed():
     a = np.ones((3, 4), dtype=np.float32)
 
     def change():
@@ -49,7 +52,7 @@ def test_memory_shared_with_an_array():
     assert verdict(build, change) == "followed"
 
 
-def test_tensor_made_of_an_array():
+def test_tensor_made_of_an_array_is_followed():
     a = np.ones((3, 4), dtype=np.float32)
 
     def change():
@@ -61,7 +64,7 @@ def test_tensor_made_of_an_array():
     assert verdict(build, change) == "followed"
 
 
-def test_structured_array():
+def test_structured_array_is_followed():
     a = np.zeros(2, dtype=[("a", "f4")])
     a["a"] = 2
 
@@ -74,7 +77,7 @@ def test_structured_array():
     assert verdict(build, change) == "followed"
 
 
-def test_memory_view():
+def test_memory_view_is_followed():
     b = bytearray(b"\x01\x02")
     m = memoryview(b)
 
@@ -87,7 +90,7 @@ def test_memory_view():
     assert verdict(build, change) == "followed"
 
 
-def test_number_of_ctypes():
+def test_number_of_ctypes_is_followed():
     c = ctypes.c_float(2.0)
 
     def build(x):
@@ -99,7 +102,7 @@ def test_number_of_ctypes():
     assert verdict(build, change) == "followed"
 
 
-def test_field_of_a_ctypes_structure():
+def test_field_of_a_ctypes_structure_is_followed():
 
     class S(ctypes.Structure):
         _fields_ = [("a", ctypes.c_float)]
@@ -127,7 +130,7 @@ def test_array_of_ctypes_is_named():
     assert verdict(build, change) == "named"
 
 
-def test_packed_bytes():
+def test_packed_bytes_are_followed():
     b = bytearray(struct.pack("f", 2.0))
 
     def build(x):

@@ -1,4 +1,7 @@
-"""Programs that set modes of torch: autocast, inference, devices, kernels. The graph follows, or a warning named it."""
+"""Programs that set modes of torch: autocast, inference, devices, kernels.
+
+The graph follows, or a warning named it.
+"""
 
 import torch
 from hostile_cases import verdict
@@ -7,7 +10,7 @@ from torch import nn
 import oneflow as flow
 
 
-def test_attribute_of_a_torch_function_mode():
+def test_attribute_of_a_torch_function_mode_is_followed():
     class M(torch.overrides.TorchFunctionMode):
         k = 2.0
 
@@ -33,7 +36,7 @@ def test_torch_function_mode_around_the_call(request):
     assert verdict(lambda x: torch.relu(x), m.__enter__) == "followed"
 
 
-def test_default_device(request):
+def test_default_device_is_followed(request):
     request.addfinalizer(lambda: torch.set_default_device(None))
     assert (
         verdict(
@@ -64,7 +67,7 @@ def test_dtype_of_autocast_that_build_asks_for(request):
     )
 
 
-def test_dtype_of_autocast_inside_build(request):
+def test_dtype_of_autocast_inside_build_is_followed(request):
     m = nn.Linear(4, 4)
     old = torch.get_autocast_dtype("cpu")
 
@@ -76,7 +79,7 @@ def test_dtype_of_autocast_inside_build(request):
     assert verdict(build, lambda: torch.set_autocast_dtype("cpu", torch.float16), m) == "followed"
 
 
-def test_cache_of_autocast(request):
+def test_cache_of_autocast_is_followed(request):
     request.addfinalizer(lambda: torch.set_autocast_cache_enabled(True))
     assert (
         verdict(
@@ -101,7 +104,7 @@ def test_grad_mode_that_build_asks_for(request):
     assert verdict(lambda x: x * (2.0 if torch.is_grad_enabled() else 3.0), cm.__enter__) == "followed"
 
 
-def test_deterministic_debug_mode(request):
+def test_deterministic_debug_mode_is_followed(request):
     request.addfinalizer(lambda: torch.set_deterministic_debug_mode(0))
     assert (
         verdict(
@@ -112,7 +115,7 @@ def test_deterministic_debug_mode(request):
     )
 
 
-def test_kernels_of_attention(request):
+def test_kernels_of_attention_are_followed(request):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     cm = sdpa_kernel(SDPBackend.MATH)

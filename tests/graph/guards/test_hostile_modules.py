@@ -27,7 +27,7 @@ class Scaled(nn.Module):
         return self.linear(x) * scale
 
 
-def test_second_parametrization():
+def test_second_parametrization_is_followed():
 
     class Doubled(nn.Module):
         def forward(self, weight):
@@ -45,7 +45,7 @@ def test_second_parametrization():
     assert verdict(build, change, module) == "followed"
 
 
-def test_removed_parametrization():
+def test_removed_parametrization_is_followed():
 
     class Doubled(nn.Module):
         def forward(self, weight):
@@ -64,7 +64,7 @@ def test_removed_parametrization():
     assert verdict(build, change, module) == "followed"
 
 
-def test_overridden_setattr():
+def test_overridden_setattr_is_followed():
 
     class Doubling(Scaled):
         def __setattr__(self, name, value):
@@ -101,7 +101,7 @@ def test_hook_that_changes_keyword_arguments():
     assert verdict(build, change, module) == "followed"
 
 
-def test_hook_of_the_state_dict():
+def test_hook_of_the_state_dict_is_followed():
     module = Scaled()
     module._register_state_dict_hook(
         lambda owner, state, prefix, metadata: (
@@ -120,7 +120,7 @@ def test_hook_of_the_state_dict():
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_parameter_replaced_in_or_added_to_a_parameter_dict(name):
+def test_parameter_replaced_in_or_added_to_a_parameter_dict_is_followed(name):
 
     class Weighted(nn.Module):
         def __init__(self):
@@ -141,7 +141,7 @@ def test_parameter_replaced_in_or_added_to_a_parameter_dict(name):
     assert verdict(build, change, module) == "followed"
 
 
-def test_buffer_that_becomes_persistent():
+def test_buffer_that_becomes_persistent_is_followed():
     module = Scaled()
     module.register_buffer("b", torch.ones(4), persistent=False)
 
@@ -154,7 +154,7 @@ def test_buffer_that_becomes_persistent():
     assert verdict(build, change, module) == "followed"
 
 
-def test_weights_written_by_apply():
+def test_weights_written_by_apply_are_followed():
     module = Scaled()
 
     def write(owner):
@@ -170,7 +170,7 @@ def test_weights_written_by_apply():
     assert verdict(build, change, module) == "followed"
 
 
-def test_dtype_of_a_module():
+def test_dtype_of_a_module_is_followed():
     module = Scaled()
 
     def build(x):
@@ -182,7 +182,7 @@ def test_dtype_of_a_module():
     assert verdict(build, change, module) == "followed"
 
 
-def test_shallow_copy_that_shares_its_modules():
+def test_shallow_copy_that_shares_its_modules_is_followed():
     module = Scaled(factor=2.0)
     shallow = copy.copy(module)
 
@@ -195,7 +195,7 @@ def test_shallow_copy_that_shares_its_modules():
     assert verdict(build, change, shallow) == "followed"
 
 
-def test_state_set_by_pickle():
+def test_state_set_by_pickle_is_followed():
     module = pickle.loads(pickle.dumps(nn.Linear(4, 4)))
 
     def build(x):
@@ -209,7 +209,7 @@ def test_state_set_by_pickle():
     assert verdict(build, change, module) == "followed"
 
 
-def test_bias_of_a_lazy_module():
+def test_bias_of_a_lazy_module_is_followed():
     module = nn.LazyLinear(4)
     module(X)
 
@@ -222,7 +222,7 @@ def test_bias_of_a_lazy_module():
     assert verdict(build, change, module) == "followed"
 
 
-def test_getattr_of_a_module():
+def test_getattr_of_a_module_is_followed():
 
     class Hidden(Scaled):
         def __getattr__(self, name):
@@ -244,7 +244,7 @@ def test_getattr_of_a_module():
     assert verdict(build, change, module) == "followed"
 
 
-def test_parameter_registered_later():
+def test_parameter_registered_later_is_followed():
     module = Scaled()
 
     def build(x):
@@ -256,7 +256,7 @@ def test_parameter_registered_later():
     assert verdict(build, change, module) == "followed"
 
 
-def test_module_added_later():
+def test_module_added_later_is_followed():
     module = Scaled()
 
     def build(x):
@@ -268,7 +268,7 @@ def test_module_added_later():
     assert verdict(build, change, module) == "followed"
 
 
-def test_partial_method():
+def test_partial_method_is_followed():
 
     class Owner:
         def scaled(self, value, factor):
@@ -287,7 +287,7 @@ def test_partial_method():
     assert verdict(build, change) == "followed"
 
 
-def test_context_manager():
+def test_context_manager_is_followed():
     factors = [2.0]
 
     @contextlib.contextmanager

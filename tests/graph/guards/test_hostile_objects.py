@@ -1,5 +1,5 @@
-"""Programs that look at classes and objects of the interpreter: the graph follows a change between two calls, or
-a warning named it.
+"""Programs that look at classes and objects of the interpreter: the graph follows a change between two calls,
+or a warning named it.
 """
 
 import collections
@@ -12,7 +12,7 @@ import types
 from hostile_cases import verdict
 
 
-def test_format_of_an_object():
+def test_format_of_an_object_is_followed():
 
     class Formatted:
         digits = "2"
@@ -31,7 +31,7 @@ def test_format_of_an_object():
     assert verdict(build, change) == "followed"
 
 
-def test_text_of_an_object():
+def test_text_of_an_object_is_followed():
 
     class Text:
         def __init__(self):
@@ -99,7 +99,7 @@ def test_body_of_a_class_that_reads_a_slice_is_named():
     assert verdict(build, lambda: FACTORS.__setitem__(1, 3.0)) == "named"
 
 
-def test_data_of_an_exception():
+def test_data_of_an_exception_is_followed():
     holder = types.SimpleNamespace(factor=2.0)
 
     class Carrier(Exception):
@@ -120,7 +120,7 @@ def test_data_of_an_exception():
     assert verdict(build, change) == "followed"
 
 
-def test_arguments_of_a_kept_exception():
+def test_arguments_of_a_kept_exception_are_followed():
     error = ValueError(2.0)
 
     def build(x):
@@ -132,7 +132,7 @@ def test_arguments_of_a_kept_exception():
     assert verdict(build, change) == "followed"
 
 
-def test_kept_view_of_a_dict():
+def test_kept_view_of_a_dict_is_followed():
     table = {"a": 2.0}
     view = table.values()
 
@@ -145,7 +145,7 @@ def test_kept_view_of_a_dict():
     assert verdict(build, change) == "followed"
 
 
-def test_attributes_of_a_class_through_vars():
+def test_attributes_of_a_class_through_vars_are_followed():
 
     class Owner:
         factor = 2.0
@@ -161,7 +161,7 @@ def test_attributes_of_a_class_through_vars():
     assert verdict(build, change) == "followed"
 
 
-def test_chain_map():
+def test_chain_map_is_followed():
     front, back = ({}, {"k": 2.0})
     chain = collections.ChainMap(front, back)
 
@@ -174,7 +174,7 @@ def test_chain_map():
     assert verdict(build, change) == "followed"
 
 
-def test_default_of_a_dataclass():
+def test_default_of_a_dataclass_is_followed():
 
     @dataclasses.dataclass
     class Settings:
@@ -189,7 +189,7 @@ def test_default_of_a_dataclass():
     assert verdict(build, change) == "followed"
 
 
-def test_fields_of_a_dataclass():
+def test_fields_of_a_dataclass_are_followed():
 
     @dataclasses.dataclass
     class Settings:
@@ -234,7 +234,7 @@ def test_names_of_an_object():
     assert verdict(build, change) == "followed"
 
 
-def test_class_of_an_object():
+def test_class_of_an_object_is_followed():
 
     class First:
         factor = 2.0
@@ -253,7 +253,7 @@ def test_class_of_an_object():
     assert verdict(build, change) == "followed"
 
 
-def test_length_of_a_queue():
+def test_length_of_a_queue_is_followed():
     waiting = queue.Queue()
     waiting.put(2.0)
 
@@ -266,7 +266,7 @@ def test_length_of_a_queue():
     assert verdict(build, change) == "followed"
 
 
-def test_event_of_a_thread():
+def test_event_of_a_thread_is_followed():
     event = threading.Event()
 
     def build(x):

@@ -1,4 +1,4 @@
-"""Programs whose functions of torch, builtins or math are replaced: the graph follows, or a warning named it."""
+"""Functions of torch, builtins or math are replaced: the graph follows, or a warning named it."""
 
 import builtins
 import math
@@ -9,7 +9,7 @@ from hostile_cases import verdict
 from torch import nn
 
 
-def test_replaced_function_of_torch(request):
+def test_replaced_function_of_torch_is_followed(request):
 
     class P:
         @staticmethod
@@ -42,7 +42,7 @@ def test_replaced_function_that_a_module_of_torch_calls(request):
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_function_of_functional(request):
+def test_replaced_function_of_functional_is_followed(request):
     old = F.relu
 
     def change():
@@ -55,7 +55,7 @@ def test_replaced_function_of_functional(request):
     assert verdict(build, change) == "followed"
 
 
-def test_method_added_to_tensors(request):
+def test_method_added_to_tensors_is_followed(request):
     torch.Tensor.hostile = lambda s: s * 2
 
     def change():
@@ -80,7 +80,7 @@ def test_method_of_tensors_that_calls_the_method_it_replaced(monkeypatch):
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_forward_of_a_class_of_torch(request):
+def test_replaced_forward_of_a_class_of_torch_is_followed(request):
     m = nn.Linear(4, 4)
     old = nn.Linear.forward
 
@@ -107,7 +107,7 @@ def test_name_added_to_builtins(request):
     assert verdict(build, change) == "followed"
 
 
-def test_replaced_function_of_math(request):
+def test_replaced_function_of_math_is_followed(request):
     old = math.sqrt
 
     def change():

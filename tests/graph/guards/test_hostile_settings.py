@@ -1,4 +1,4 @@
-"""Programs that read settings and files: the graph follows a change between two calls, or a warning named it."""
+"""Programs that read settings and files: the graph follows a change, or a warning named it."""
 
 import decimal
 import gc
@@ -18,7 +18,7 @@ from hostile_cases import verdict
 TEN = 10.0
 
 
-def test_precision_of_decimal_arithmetic(request):
+def test_precision_of_decimal_arithmetic_is_followed(request):
     c = decimal.getcontext()
     p = c.prec
 
@@ -99,7 +99,7 @@ def test_existence_of_a_file_is_named(exists):
     assert verdict(build, change) == "named"
 
 
-def test_working_directory(request):
+def test_working_directory_is_followed(request):
     old = os.getcwd()
     d = tempfile.mkdtemp(prefix="a" * 30)
 
@@ -140,7 +140,7 @@ def test_database_is_named():
     assert verdict(build, change) == "named"
 
 
-def test_arguments_of_the_process(request):
+def test_arguments_of_the_process_are_followed(request):
     old = list(sys.argv)
 
     def build(x):
@@ -153,7 +153,7 @@ def test_arguments_of_the_process(request):
     assert verdict(build, change) == "followed"
 
 
-def test_level_of_a_logger():
+def test_level_of_a_logger_is_followed():
     l = logging.getLogger("hostile")
 
     def build(x):
@@ -165,7 +165,7 @@ def test_level_of_a_logger():
     assert verdict(build, change) == "followed"
 
 
-def test_level_of_a_parent_logger():
+def test_level_of_a_parent_logger_is_followed():
     l = logging.getLogger("hostile.a.b")
     r = logging.getLogger("hostile.a")
     r.setLevel(30)
@@ -179,7 +179,7 @@ def test_level_of_a_parent_logger():
     assert verdict(build, change) == "followed"
 
 
-def test_default_dtype(request):
+def test_default_dtype_is_followed(request):
 
     def build(x):
         return x * torch.zeros(1).add(2).element_size() * torch.get_default_dtype().itemsize
@@ -191,7 +191,7 @@ def test_default_dtype(request):
     assert verdict(build, change) == "followed"
 
 
-def test_flag_of_a_backend(request):
+def test_flag_of_a_backend_is_followed(request):
     old = torch.backends.cudnn.benchmark
 
     def build(x):
@@ -204,7 +204,7 @@ def test_flag_of_a_backend(request):
     assert verdict(build, change) == "followed"
 
 
-def test_number_of_threads(request):
+def test_number_of_threads_is_followed(request):
     old = torch.get_num_threads()
 
     def build(x):
@@ -217,7 +217,7 @@ def test_number_of_threads(request):
     assert verdict(build, change) == "followed"
 
 
-def test_seed_of_torch():
+def test_seed_of_torch_is_followed():
 
     def build(x):
         return x * (torch.initial_seed() % 7 + 1)
@@ -228,7 +228,7 @@ def test_seed_of_torch():
     assert verdict(build, change) == "followed"
 
 
-def test_deterministic_algorithms(request):
+def test_deterministic_algorithms_are_followed(request):
 
     def build(x):
         return x * (3.0 if torch.are_deterministic_algorithms_enabled() else 2.0)
@@ -240,7 +240,7 @@ def test_deterministic_algorithms(request):
     assert verdict(build, change) == "followed"
 
 
-def test_numbers_of_python_with_flushed_denormals(request):
+def test_numbers_of_python_with_flushed_denormals_are_followed(request):
 
     def build(x):
         return x * (1e-310 * TEN * 1e308)

@@ -1,4 +1,4 @@
-"""Texts of tensors and arrays in build(): values and print options are followed, or a warning names the text."""
+"""Texts of tensors and arrays in build(): values and print options are followed, or a warning names it."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def options():
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_print_options_of_torch(options, make):
+def test_print_options_of_torch_are_followed(options, make):
     tensor, text = torch.tensor([1.23456789]), MAKERS[make]
     change = lambda: torch.set_printoptions(precision=2)
     assert verdict(lambda x: x * len(text(tensor)), change) == "followed"
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_print_options_of_numpy(options, make):
+def test_print_options_of_numpy_are_followed(options, make):
     array, text = np.array([1.23456789]), MAKERS[make]
     change = lambda: np.set_printoptions(precision=3)
     assert verdict(lambda x: x * len(text(array)), change) == "followed"
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_values_of_a_small_tensor(make):
+def test_values_of_a_small_tensor_are_followed(make):
     tensor, text = torch.ones(3), MAKERS[make]
     assert verdict(lambda x: x * len(text(tensor)), lambda: tensor.mul_(1e-9)) == "followed"
 

@@ -1,5 +1,5 @@
-"""Programs that use hooks, transforms and subclasses of torch: the graph follows a change between two calls, or a
-warning named it.
+"""Programs that use hooks, transforms and subclasses of torch: the graph follows a change between two calls,
+or a warning named it.
 """
 
 import types
@@ -10,7 +10,7 @@ from hostile_cases import verdict
 from torch import nn
 
 
-def test_closure_of_a_hook_of_a_tensor():
+def test_closure_of_a_hook_of_a_tensor_is_followed():
     m = nn.Linear(4, 4)
     k = [2.0]
 
@@ -22,7 +22,7 @@ def test_closure_of_a_hook_of_a_tensor():
     assert verdict(build, lambda: k.__setitem__(0, 3.0), m) == "followed"
 
 
-def test_closure_of_a_backward_hook():
+def test_closure_of_a_backward_hook_is_followed():
     m = nn.Linear(4, 4)
     k = [2.0]
     m.register_full_backward_hook(lambda mod, gi, go: (gi[0] * k[0],))
@@ -34,7 +34,7 @@ def test_closure_of_a_backward_hook():
     assert verdict(build, lambda: k.__setitem__(0, 3.0), m) == "followed"
 
 
-def test_closure_of_a_backward_pre_hook():
+def test_closure_of_a_backward_pre_hook_is_followed():
     m = nn.Linear(4, 4)
     k = [2.0]
     m.register_full_backward_pre_hook(lambda mod, go: (go[0] * k[0],))
@@ -46,7 +46,7 @@ def test_closure_of_a_backward_pre_hook():
     assert verdict(build, lambda: k.__setitem__(0, 3.0), m) == "followed"
 
 
-def test_closure_of_a_hook_of_saved_tensors():
+def test_closure_of_a_hook_of_saved_tensors_is_followed():
     k = [2.0]
 
     def build(x):
@@ -58,7 +58,7 @@ def test_closure_of_a_hook_of_saved_tensors():
     assert verdict(build, lambda: k.__setitem__(0, 3.0)) == "followed"
 
 
-def test_closure_of_a_hook_of_a_node():
+def test_closure_of_a_hook_of_a_node_is_followed():
     k = [2.0]
 
     def build(x):
@@ -70,7 +70,7 @@ def test_closure_of_a_hook_of_a_node():
     assert verdict(build, lambda: k.__setitem__(0, 3.0)) == "followed"
 
 
-def test_hook_of_all_modules(request):
+def test_hook_of_all_modules_is_followed(request):
     m = nn.Linear(4, 4)
     hs = []
     from torch.nn.modules.module import register_module_forward_hook
@@ -160,7 +160,7 @@ def test_modules_whose_state_is_stacked():
     assert verdict(build, lambda: ms.append(nn.Linear(4, 4))) == "followed"
 
 
-def test_attribute_of_a_parametrization():
+def test_attribute_of_a_parametrization_is_followed():
     class P(nn.Module):
         k = 2.0
 
@@ -173,7 +173,7 @@ def test_attribute_of_a_parametrization():
     assert verdict(lambda x: m(x), lambda: setattr(p, "k", 3.0), m) == "followed"
 
 
-def test_attribute_of_a_cached_parametrization():
+def test_attribute_of_a_cached_parametrization_is_followed():
     class P(nn.Module):
         k = 2.0
 
@@ -191,7 +191,7 @@ def test_attribute_of_a_cached_parametrization():
     assert verdict(build, lambda: setattr(p, "k", 3.0), m) == "followed"
 
 
-def test_number_of_elements_of_a_sparse_tensor():
+def test_number_of_elements_of_a_sparse_tensor_is_followed():
     st = types.SimpleNamespace(s=torch.eye(4).to_sparse())
     assert (
         verdict(lambda x: (st.s @ x.T).T, lambda: setattr(st, "s", torch.ones(4, 4).to_sparse()))
@@ -199,7 +199,7 @@ def test_number_of_elements_of_a_sparse_tensor():
     )
 
 
-def test_torch_function_of_a_subclass():
+def test_torch_function_of_a_subclass_is_followed():
     class T(torch.Tensor):
         k = 2.0
 
@@ -212,7 +212,7 @@ def test_torch_function_of_a_subclass():
     assert verdict(lambda x: x * t, lambda: setattr(T, "k", 3.0)) == "followed"
 
 
-def test_swapped_parameter():
+def test_swapped_parameter_is_followed():
     m = nn.Linear(4, 4)
     assert (
         verdict(lambda x: m(x), lambda: torch.utils.swap_tensors(m.weight, nn.Parameter(torch.ones(4, 4))), m)
@@ -220,7 +220,7 @@ def test_swapped_parameter():
     )
 
 
-def test_parameter_with_another_storage():
+def test_parameter_with_another_storage_is_followed():
     m = nn.Linear(4, 4)
 
     def ch():
@@ -230,7 +230,7 @@ def test_parameter_with_another_storage():
     assert verdict(lambda x: m(x), ch, m) == "followed"
 
 
-def test_parameter_in_shared_memory():
+def test_parameter_in_shared_memory_is_followed():
     m = nn.Linear(4, 4)
     assert (
         verdict(lambda x: m(x) * (2.0 if m.weight.is_shared() else 3.0), lambda: m.share_memory(), m)
@@ -238,7 +238,7 @@ def test_parameter_in_shared_memory():
     )
 
 
-def test_memory_format_of_a_module():
+def test_memory_format_of_a_module_is_followed():
     convolution = nn.Conv2d(3, 4, 2)
 
     def build(x):
@@ -249,7 +249,7 @@ def test_memory_format_of_a_module():
     )
 
 
-def test_buffer_that_becomes_a_parameter():
+def test_buffer_that_becomes_a_parameter_is_followed():
     m = nn.Module()
     m.register_buffer("b", torch.ones(4))
 
@@ -260,14 +260,14 @@ def test_buffer_that_becomes_a_parameter():
     assert verdict(lambda x: (x * m.b).detach(), ch, m) == "followed"
 
 
-def test_parameter_of_a_distribution():
+def test_parameter_of_a_distribution_is_followed():
     import torch.distributions as D
 
     h = types.SimpleNamespace(s=2.0)
     assert verdict(lambda x: D.Normal(x, h.s).log_prob(x), lambda: setattr(h, "s", 3.0)) == "followed"
 
 
-def test_node_of_a_registered_pytree():
+def test_node_of_a_registered_pytree_is_followed():
     import torch.utils._pytree as pt
 
     class C:
@@ -281,13 +281,13 @@ def test_node_of_a_registered_pytree():
     )
 
 
-def test_closure_of_a_compiled_function():
+def test_closure_of_a_compiled_function_is_followed():
     k = [2.0]
     f = torch.compile(lambda x: x * k[0], backend="eager")
     assert verdict(lambda x: f(x), lambda: k.__setitem__(0, 3.0)) == "followed"
 
 
-def test_closure_of_a_recomputed_function():
+def test_closure_of_a_recomputed_function_is_followed():
     from torch.utils.checkpoint import checkpoint
 
     k = [2.0]
@@ -299,7 +299,7 @@ def test_closure_of_a_recomputed_function():
     )
 
 
-def test_edited_graph_of_fx():
+def test_edited_graph_of_fx_is_followed():
     m = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
 
     def ch():

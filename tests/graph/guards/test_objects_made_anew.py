@@ -84,7 +84,7 @@ def test_what_build_fills_in_an_object_of_its_own(function):
         warnings.simplefilter("error")
         for _ in range(4):
             assert torch.equal(graph(X), function(eager, X))
-    assert len(graph._engine.programs) == 1 and graph._engine._last.serves_later_calls, graph.explain()
+    assert len(graph._engine.programs) == 1 and graph._engine.last_entry.serves_later_calls, graph.explain()
     assert "changed from" not in str(graph.explain())
 
 
@@ -175,6 +175,6 @@ def test_what_outlives_the_call_costs_at_most_one_more_program(function, more):
         warnings.simplefilter("error")
         for _ in range(6):
             assert torch.equal(graph(X), function(eager, X))
-    assert len(graph._engine.programs) == 1 and graph._engine._last.serves_later_calls, graph.explain()
+    assert len(graph._engine.programs) == 1 and graph._engine.last_entry.serves_later_calls, graph.explain()
     assert len(captures) == more
     assert all("build() changes: changed; another program" in str(capture) for capture in captures)

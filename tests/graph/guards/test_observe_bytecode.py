@@ -21,7 +21,7 @@ def test_every_instruction_of_this_python_is_in_a_table_and_programs_run_instrum
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"])
-def test_other_pythons(version):
+def test_instrumented_programs_run_alike_in_other_pythons(version):
     interpreters = [str(path / "bin" / "python") for path in sorted(PYENV.glob(f"{version}.*"))]
     interpreters = interpreters or [path for path in [shutil.which(f"python{version}")] if path]
     if not interpreters:

@@ -1,5 +1,5 @@
-"""Where reads cannot be observed, build() runs in eager mode on every call; without the compiled guard library,
-Python compares each source.
+"""Where reads cannot be observed, build() runs in eager mode on every call; without the compiled guard
+library, Python compares each source.
 """
 
 import dis

@@ -29,7 +29,9 @@ class Own(nn.Module):
 
 
 def follow(make, between=lambda module, step: None, steps=5):
-    """Train twins in eager and in a graph, `between` changing both before each step; losses and state agree bit for bit."""
+    """Train twins in eager and in a graph, `between` changing both before each step; losses and state agree
+    bit for bit.
+    """
     torch.manual_seed(0)
     eager = make()
     other = copy.deepcopy(eager)
@@ -80,19 +82,74 @@ class Easy(dict):
             raise AttributeError(name) from None
 
 
-@pytest.mark.parametrize("make, between, programs", [
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=argparse.Namespace(scale=1.0)), lambda m, k: setattr(m.cfg, "scale", float(k > 1)), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)), lambda m, k: setattr(m.cfg, "scale", float(k > 1)), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.inner.scale, cfg=Config(inner=Config(scale=1.0))), lambda m, k: setattr(m.cfg.inner, "scale", float(k > 1)), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Easy(scale=1.0)), lambda m, k: m.cfg.update(scale=float(k > 1)), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg["scale"], cfg=collections.defaultdict(int)), lambda m, k: m.cfg.update(scale=float(k > 1)), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0, step=0)), lambda m, k: setattr(m.cfg, "step", k), 1),
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)), assign("cfg", lambda k: Config(scale=1.0)), 1),
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)), assign("cfg", lambda k: Config(scale=float(k > 2))), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * getattr(m.cfg, "scale", 1.0), cfg=Config()), lambda m, k: k == 2 and setattr(m.cfg, "scale", 2.0), 2),
-    (lambda: Own(lambda m, x: m.linear(x) + m.cfg.shift, cfg=Config(shift=torch.zeros(4))), lambda m, k: setattr(m.cfg, "shift", torch.full((4,), float(k))), 1),
-], ids=["argparse", "class", "nested", "dict with attributes", "defaultdict", "attribute not read", "equal object", "other object", "missing", "tensor"])  # fmt: skip
-def test_objects_without_methods(make, between, programs):
+@pytest.mark.parametrize(
+    "make, between, programs",
+    [
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=argparse.Namespace(scale=1.0)),
+            lambda m, k: setattr(m.cfg, "scale", float(k > 1)),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)),
+            lambda m, k: setattr(m.cfg, "scale", float(k > 1)),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg.inner.scale, cfg=Config(inner=Config(scale=1.0))),
+            lambda m, k: setattr(m.cfg.inner, "scale", float(k > 1)),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Easy(scale=1.0)),
+            lambda m, k: m.cfg.update(scale=float(k > 1)),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg["scale"], cfg=collections.defaultdict(int)),
+            lambda m, k: m.cfg.update(scale=float(k > 1)),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0, step=0)),
+            lambda m, k: setattr(m.cfg, "step", k),
+            1,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)),
+            assign("cfg", lambda k: Config(scale=1.0)),
+            1,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)),
+            assign("cfg", lambda k: Config(scale=float(k > 2))),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * getattr(m.cfg, "scale", 1.0), cfg=Config()),
+            lambda m, k: k == 2 and setattr(m.cfg, "scale", 2.0),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) + m.cfg.shift, cfg=Config(shift=torch.zeros(4))),
+            lambda m, k: setattr(m.cfg, "shift", torch.full((4,), float(k))),
+            1,
+        ),
+    ],
+    ids=[
+        "argparse",
+        "class",
+        "nested",
+        "dict with attributes",
+        "defaultdict",
+        "attribute not read",
+        "equal object",
+        "other object",
+        "missing",
+        "tensor",
+    ],
+)
+def test_objects_without_methods_are_followed(make, between, programs):
     assert len(follow(make, between)[1]._engine.programs) == programs
 
 
@@ -117,37 +174,113 @@ def test_an_equal_object_is_followed_from_then_on():
     assert not isinstance(vars(Config).get("__getattribute__"), types.FunctionType)
 
 
-@pytest.mark.parametrize("make, between, programs", [
-    (lambda: Own(lambda m, x: m.linear(x) * m.scale, scale=1.0), assign("scale", lambda k: float(k > 2)), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * (2 if m.phase == "a" else 3), phase="a"), assign("phase", lambda k: "ab"[k % 2]), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * (1 if m.flag is None else m.flag), flag=None), assign("flag", lambda k: None if k < 2 else 3), 2),
-    (lambda: Own(lambda m, x: m.act(m.linear(x)), act=torch.relu), assign("act", lambda k: torch.relu if k < 2 else torch.tanh), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * m.w[0], w=[1.0, 2.0]), lambda m, k: m.w.__setitem__(0, float(k > 1)), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=types.SimpleNamespace(scale=1.0)), lambda m, k: setattr(m.cfg, "scale", float(k > 1)), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * getattr(m, "late", 1.0)), lambda m, k: k == 2 and setattr(m, "late", 3.0), 2),
-    (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), lambda m, k: setattr(m[1], "p", 0.5 if k < 3 else 0.1), 2),
-    (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), lambda m, k: setattr(m[1], "momentum", 0.1 if k < 3 else 0.01), 2),
-    (lambda: nn.Sequential(nn.Linear(4, 4), nn.Identity()), lambda m, k: k == 2 and m.__setitem__(1, nn.Tanh()), 2),
-    (lambda: nn.Sequential(nn.Linear(4, 4)), lambda m, k: k == 2 and m.append(nn.Tanh()), 2),
-    (lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), lambda m, k: m[0].requires_grad_(k < 2 or k > 3), 2),
-    (lambda: Own(lambda m, x: m.linear(x) * m.scale, scale=1.0), assign("scale", lambda k: 1.0), 1),
-    (lambda: Own(lambda m, x: m.linear(x) + m.hidden, hidden=torch.zeros(4)), assign("hidden", lambda k: torch.full((4,), float(k))), 1),
-    (lambda: Own(lambda m, x: m.linear(x) + m.hidden, hidden=torch.zeros(4)), assign("hidden", lambda k: torch.full((1 if k < 2 else 4,), float(k))), 2),
-], ids=["number", "string", "none", "function", "list item", "namespace", "missing", "dropout p", "momentum", "submodule", "appended", "frozen", "same number", "tensor", "tensor of another shape"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, between, programs",
+    [
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.scale, scale=1.0),
+            assign("scale", lambda k: float(k > 2)),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * (2 if m.phase == "a" else 3), phase="a"),
+            assign("phase", lambda k: "ab"[k % 2]),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * (1 if m.flag is None else m.flag), flag=None),
+            assign("flag", lambda k: None if k < 2 else 3),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.act(m.linear(x)), act=torch.relu),
+            assign("act", lambda k: torch.relu if k < 2 else torch.tanh),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.w[0], w=[1.0, 2.0]),
+            lambda m, k: m.w.__setitem__(0, float(k > 1)),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=types.SimpleNamespace(scale=1.0)),
+            lambda m, k: setattr(m.cfg, "scale", float(k > 1)),
+            2,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) * getattr(m, "late", 1.0)),
+            lambda m, k: k == 2 and setattr(m, "late", 3.0),
+            2,
+        ),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)),
+            lambda m, k: setattr(m[1], "p", 0.5 if k < 3 else 0.1),
+            2,
+        ),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)),
+            lambda m, k: setattr(m[1], "momentum", 0.1 if k < 3 else 0.01),
+            2,
+        ),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 4), nn.Identity()),
+            lambda m, k: k == 2 and m.__setitem__(1, nn.Tanh()),
+            2,
+        ),
+        (lambda: nn.Sequential(nn.Linear(4, 4)), lambda m, k: k == 2 and m.append(nn.Tanh()), 2),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)),
+            lambda m, k: m[0].requires_grad_(k < 2 or k > 3),
+            2,
+        ),
+        (lambda: Own(lambda m, x: m.linear(x) * m.scale, scale=1.0), assign("scale", lambda k: 1.0), 1),
+        (
+            lambda: Own(lambda m, x: m.linear(x) + m.hidden, hidden=torch.zeros(4)),
+            assign("hidden", lambda k: torch.full((4,), float(k))),
+            1,
+        ),
+        (
+            lambda: Own(lambda m, x: m.linear(x) + m.hidden, hidden=torch.zeros(4)),
+            assign("hidden", lambda k: torch.full((1 if k < 2 else 4,), float(k))),
+            2,
+        ),
+    ],
+    ids=[
+        "number",
+        "string",
+        "none",
+        "function",
+        "list item",
+        "namespace",
+        "missing",
+        "dropout p",
+        "momentum",
+        "submodule",
+        "appended",
+        "frozen",
+        "same number",
+        "tensor",
+        "tensor of another shape",
+    ],
+)
 def test_attributes_changed_between_calls(make, between, programs):
     assert len(follow(make, between)[1]._engine.programs) == programs
 
 
-@pytest.mark.parametrize("make", [
-    lambda: Own(running_mean, running=None),
-    lambda: with_none_buffer(Own(running_mean)),
-    lambda: Own(running_list, running=[torch.zeros(4), 0.5]),
-    lambda: Own(running_dict, running={}),
-    lambda: Own(truncated, hidden=None, cell=nn.LSTM(4, 4)),
-    lambda: Own(growing, seen=None),
-    lambda: Own(once, ready=False, shift=torch.zeros(4)),
-    lambda: Own(to_float, count=torch.zeros((), dtype=torch.long)),
-], ids=["none attribute", "none buffer", "list", "dict", "tuple", "growing", "lazy start", "dtype"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Own(running_mean, running=None),
+        lambda: with_none_buffer(Own(running_mean)),
+        lambda: Own(running_list, running=[torch.zeros(4), 0.5]),
+        lambda: Own(running_dict, running={}),
+        lambda: Own(truncated, hidden=None, cell=nn.LSTM(4, 4)),
+        lambda: Own(growing, seen=None),
+        lambda: Own(once, ready=False, shift=torch.zeros(4)),
+        lambda: Own(to_float, count=torch.zeros((), dtype=torch.long)),
+    ],
+    ids=["none attribute", "none buffer", "list", "dict", "tuple", "growing", "lazy start", "dtype"],
+)
 def test_tensors_kept_in_attributes(make):
     eager_like, _ = follow(make)
     for value in vars(eager_like).values():

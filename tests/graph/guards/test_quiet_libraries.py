@@ -58,7 +58,7 @@ is_traced = names["is_traced"]
 @pytest.mark.parametrize(
     "build", [flattened, with_table, logged, in_a_bar, scaled_by_json, as_transformers_asks]
 )
-def test_no_warning(build):
+def test_a_library_causes_no_warning_and_one_program(build):
     x = torch.arange(6.0).view(2, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -67,12 +67,12 @@ def test_attribute_that_build_reads():
     assert verdict(lambda x: x * module.scale, lambda: CHANGES["number"](module), module) == "followed"
 
 
-def test_attribute_of_a_module_inside():
+def test_attribute_of_a_module_inside_is_followed():
     module = torch.jit.script(Outer())
     assert verdict(module, lambda: CHANGES["number"](module.inner), module) == "followed"
 
 
-def test_attribute_of_a_loaded_module():
+def test_attribute_of_a_loaded_module_is_followed():
     module = loaded()
     assert verdict(module, lambda: CHANGES["number"](module), module) == "followed"
 

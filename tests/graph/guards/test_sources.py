@@ -1,4 +1,6 @@
-"""Each sort of source: a guard holds until the source holds another value, in the compiled loop and in Python."""
+"""Each sort of source: a guard holds until the source holds another value, in the compiled loop and in
+Python.
+"""
 
 import collections
 import contextvars

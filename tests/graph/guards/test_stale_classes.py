@@ -82,10 +82,22 @@ def test_attributes_that_are_elements_of_a_dict_are_followed(change):
     assert_change_is_followed(Base(lambda m, y: y * m.settings.k, settings=Settings(k=1.0)), change)
 
 
-@pytest.mark.parametrize("value, function, change", [
-    (lambda: memoryview(bytearray(b"ab")), lambda m, y: y * m.value[0], lambda m: m.value.__setitem__(0, 99)),
-    (lambda: re.compile("a+"), lambda m, y: y * len(m.value.findall("aabaa")), lambda m: setattr(m, "value", re.compile("b+"))),
-], ids=["memoryview", "pattern"])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, function, change",
+    [
+        (
+            lambda: memoryview(bytearray(b"ab")),
+            lambda m, y: y * m.value[0],
+            lambda m: m.value.__setitem__(0, 99),
+        ),
+        (
+            lambda: re.compile("a+"),
+            lambda m, y: y * len(m.value.findall("aabaa")),
+            lambda m: setattr(m, "value", re.compile("b+")),
+        ),
+    ],
+    ids=["memoryview", "pattern"],
+)
 def test_bytes_and_patterns_are_followed(value, function, change):
     assert_change_is_followed(Base(function, value=value()), change)
 

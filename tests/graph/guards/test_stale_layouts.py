@@ -27,17 +27,17 @@ def resized(tensor):
     [lambda t: t.shape[0], lambda t: t.size(0), lambda t: t.numel(), len, lambda t: [*map(len, [t])][0]],
     ids=["shape", "size()", "numel()", "len()", "map(len)"],
 )
-def test_size_of_a_tensor_in_a_closure(read):
+def test_size_of_a_tensor_in_a_closure_is_followed(read):
     tensor = torch.ones(3)
     assert verdict(lambda x: x * read(tensor), resized(tensor)) == "followed"
 
 
-def test_size_of_a_tensor_in_a_list():
+def test_size_of_a_tensor_in_a_list_is_followed():
     tensors = [torch.ones(3)]
     assert verdict(lambda x: x * tensors[0].numel(), resized(tensors[0])) == "followed"
 
 
-def test_size_of_a_tensor_in_an_attribute_of_a_module():
+def test_size_of_a_tensor_in_an_attribute_of_a_module_is_followed():
     module = nn.Linear(4, 4)
     module.scales = torch.ones(3)
     assert verdict(lambda x: module(x) * len(module.scales), resized(module.scales), module) == "followed"
@@ -73,7 +73,7 @@ def test_strides_that_set_data_changes(read):
     assert verdict(lambda x: x * read(tensor), change) == "followed"
 
 
-def test_gradient_of_a_tensor():
+def test_gradient_of_a_tensor_is_followed():
     tensor = torch.ones(3)
 
     def change():
@@ -82,12 +82,12 @@ def test_gradient_of_a_tensor():
     assert verdict(lambda x: x * (2.0 if tensor.grad is None else 3.0), change) == "followed"
 
 
-def test_version_of_a_tensor():
+def test_version_of_a_tensor_is_followed():
     tensor = torch.ones(3)
     assert verdict(lambda x: x * tensor._version, lambda: tensor.add_(1)) == "followed"
 
 
-def test_address_of_a_tensor():
+def test_address_of_a_tensor_is_followed():
     tensor = torch.ones(3)
     seen = {tensor.data_ptr()}
     kept = []
@@ -112,7 +112,7 @@ def test_attribute_of_a_tensor_that_is_replaced():
     assert verdict(lambda x: x * holder.table.scale + holder.table, change) == "followed"
 
 
-def test_size_of_a_tensor_that_replaced_another_one():
+def test_size_of_a_tensor_that_replaced_another_one_is_followed():
     """The guard of the size goes over to the new tensor."""
     holder = nn.Module()
     holder.table = torch.ones(4)

@@ -6,7 +6,7 @@ import torch
 from graph_cases import graph_of
 from stale_state_cases import Net, assert_follows, option
 
-# -- options of optimizers as inputs of the program ------------------------------------------------------------
+# -- options of optimizers as inputs of the program ----------------------------------------------------------
 
 
 def rate(model):
@@ -64,17 +64,31 @@ def as_float_in_try(rate):
         return 5.0
 
 
-@pytest.mark.parametrize("scale", [
-    lambda m, y: y * float(rate(m)),
-    lambda m, y: y * float(f"{rate(m):.4f}"),
-    lambda m, y: y * (3 if isinstance(rate(m), float) else 1),
-    lambda m, y: y * float(np.float32(rate(m))),
-    lambda m, y: y * as_float_in_try(rate(m)),
-    lambda m, y: y * {0.1: 2.0}.get(rate(m), 3.0),
-    lambda m, y: torch.nn.functional.dropout(y, p=0.0 * rate(m)),
-    lambda m, y: y * (2 if rate(m) < 0.06 else 1),
-    lambda m, y: y + torch.tensor(m.optimizer_of_build[0].param_groups[0].get("lr")),
-], ids=["float", "text", "isinstance", "numpy", "suppressed", "key", "option of an operator", "branch", "tensor"])  # fmt: skip
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda m, y: y * float(rate(m)),
+        lambda m, y: y * float(f"{rate(m):.4f}"),
+        lambda m, y: y * (3 if isinstance(rate(m), float) else 1),
+        lambda m, y: y * float(np.float32(rate(m))),
+        lambda m, y: y * as_float_in_try(rate(m)),
+        lambda m, y: y * {0.1: 2.0}.get(rate(m), 3.0),
+        lambda m, y: torch.nn.functional.dropout(y, p=0.0 * rate(m)),
+        lambda m, y: y * (2 if rate(m) < 0.06 else 1),
+        lambda m, y: y + torch.tensor(m.optimizer_of_build[0].param_groups[0].get("lr")),
+    ],
+    ids=[
+        "float",
+        "text",
+        "isinstance",
+        "numpy",
+        "suppressed",
+        "key",
+        "option of an operator",
+        "branch",
+        "tensor",
+    ],
+)
 def test_a_learning_rate_that_build_needs_as_a_number_is_followed(scale):
     assert_follows(
         lambda model, optimizer: None,

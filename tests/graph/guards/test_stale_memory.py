@@ -1,4 +1,7 @@
-"""A graph follows changes of the memory that parameters, buffers and arguments share. Bitwise equal to eager."""
+"""A graph follows changes of the memory that parameters, buffers and arguments share.
+
+Bitwise equal to eager.
+"""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""No program is silently stale: a graph follows changes of modules, classes, hooks and options between calls."""
+"""No program is silently stale: a graph follows changes of modules, classes, hooks and options."""
 
 import warnings
 

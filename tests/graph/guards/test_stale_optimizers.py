@@ -99,20 +99,52 @@ def replace_groups(model, optimizer):
     optimizer.param_groups = [dict(g, lr=0.3) for g in optimizer.param_groups]
 
 
-@pytest.mark.parametrize("change", [
-    replace_last_state, delete_last_state, delete_state_key, replace_state_tensor, swap_states, clear_state,
-    new_state_container, load_state, remove_last_parameter, remove_first_parameter, new_parameter_list, reversed_parameters,
-    replace_group, replace_groups, option("momentum", 0.5), option("momentum", 0), option("nesterov", True),
-    option("weight_decay", 0.1), option("lr", 0.3), option("maximize", True), option("dampening", 0.1),
-], ids=lambda f: f.__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace_last_state,
+        delete_last_state,
+        delete_state_key,
+        replace_state_tensor,
+        swap_states,
+        clear_state,
+        new_state_container,
+        load_state,
+        remove_last_parameter,
+        remove_first_parameter,
+        new_parameter_list,
+        reversed_parameters,
+        replace_group,
+        replace_groups,
+        option("momentum", 0.5),
+        option("momentum", 0),
+        option("nesterov", True),
+        option("weight_decay", 0.1),
+        option("lr", 0.3),
+        option("maximize", True),
+        option("dampening", 0.1),
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_changed_sgd_is_followed(change):
     assert_follows(change)
 
 
-@pytest.mark.parametrize("change", [
-    append_parameter, add_group, remove_group, swap_groups, remove_last_parameter, replace_group, replace_groups,
-    option("momentum", 0.5), option("lr", 0.3),
-], ids=lambda f: f.__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        append_parameter,
+        add_group,
+        remove_group,
+        swap_groups,
+        remove_last_parameter,
+        replace_group,
+        replace_groups,
+        option("momentum", 0.5),
+        option("lr", 0.3),
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_changed_groups_are_followed(change):
     assert_follows(change, make_optimizer=two_groups)
 

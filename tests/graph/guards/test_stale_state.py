@@ -110,11 +110,34 @@ def rebind_data(model, optimizer):
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
-@pytest.mark.parametrize("change", [
-    replace_forward, add_forward_hook, add_forward_pre_hook, add_backward_hook, add_parameter_hook, add_accumulation_hook,
-    freeze_weight, freeze_bias, freeze_all_but_one, drop_bias, delete_bias, swap_layers, replace_layer, change_class,
-    prune_layer, weight_norm, old_weight_norm, spectral_norm, convert_layer, reset_buffer, drop_buffer, rebind_data,
-], ids=lambda f: f.__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace_forward,
+        add_forward_hook,
+        add_forward_pre_hook,
+        add_backward_hook,
+        add_parameter_hook,
+        add_accumulation_hook,
+        freeze_weight,
+        freeze_bias,
+        freeze_all_but_one,
+        drop_bias,
+        delete_bias,
+        swap_layers,
+        replace_layer,
+        change_class,
+        prune_layer,
+        weight_norm,
+        old_weight_norm,
+        spectral_norm,
+        convert_layer,
+        reset_buffer,
+        drop_buffer,
+        rebind_data,
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_changed_modules_are_followed(change):
     assert_follows(change)
 
@@ -192,7 +215,7 @@ def test_tensor_registered_later_is_followed(ask, change):
     assert_follows(change, make=lambda: Optional(ask))
 
 
-# -- announced: what a graph does as OneFlow's, and not as eager ----------------------------------------------
+# -- announced: what a graph does as OneFlow's, and not as eager ---------------------------------------------
 
 
 @pytest.mark.parametrize("mutate", [

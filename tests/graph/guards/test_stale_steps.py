@@ -45,15 +45,15 @@ def assert_change_is_followed(make_optimizer, change):
     assert pair.program_count == before + 1
 
 
-def test_attribute_of_the_optimizer():
+def test_attribute_of_the_optimizer_is_followed():
     assert_change_is_followed(scaled, lambda model, optimizer: setattr(optimizer, "factor", 3.0))
 
 
-def test_element_of_a_list_of_the_optimizer():
+def test_element_of_a_list_of_the_optimizer_is_followed():
     assert_change_is_followed(scaled, lambda model, optimizer: optimizer.factors.__setitem__(0, 3.0))
 
 
-def test_element_of_a_list_among_the_options():
+def test_element_of_a_list_among_the_options_is_followed():
     assert_change_is_followed(
         scaled, lambda model, optimizer: optimizer.param_groups[0]["powers"].__setitem__(0, 3.0)
     )
@@ -63,7 +63,7 @@ def test_global_of_a_function_that_step_calls(monkeypatch):
     assert_change_is_followed(scaled, lambda model, optimizer: monkeypatch.setitem(globals(), "SCALE", 3.0))
 
 
-def test_entry_of_a_global_dict(monkeypatch):
+def test_entry_of_a_global_dict_is_followed(monkeypatch):
     assert_change_is_followed(scaled, lambda model, optimizer: monkeypatch.setitem(SCALES, "gradient", 3.0))
 
 
@@ -76,17 +76,17 @@ def test_replaced_function_that_step_calls(monkeypatch):
     )
 
 
-def test_attribute_of_the_class(monkeypatch):
+def test_attribute_of_the_class_is_followed(monkeypatch):
     assert_change_is_followed(scaled, lambda model, optimizer: monkeypatch.setattr(Scaled, "sign", 0.5))
 
 
-def test_replaced_step_of_the_class(monkeypatch):
+def test_replaced_step_of_the_class_is_followed(monkeypatch):
     assert_change_is_followed(
         scaled, lambda model, optimizer: monkeypatch.setattr(Scaled, "step", lambda self: None)
     )
 
 
-def test_counter_in_a_closure():
+def test_counter_in_a_closure_is_followed():
     """A list in a closure, as a warm-up has it."""
     factor = [1.0]
 

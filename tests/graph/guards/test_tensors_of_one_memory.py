@@ -1,4 +1,6 @@
-"""Two tensors lie in the same memory, with the same layout, when a step is captured; then one of them is replaced."""
+"""Two tensors lie in the same memory, with the same layout, when a step is captured; then one of them is
+replaced.
+"""
 
 import pytest
 import torch

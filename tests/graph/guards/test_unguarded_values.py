@@ -24,19 +24,35 @@ def endless():
 ENDLESS = endless()
 
 
-@pytest.mark.parametrize("read, expression, what", [
-    (lambda: GENERATOR.random(), "GENERATOR.random()", "random generator"),
-    (lambda: GENERATOR.uniform(1, 2), "GENERATOR.uniform(1, 2)", "random generator"),
-    (lambda: float(NUMBERS.random()), "NUMBERS.random()", "random generator"),
-    (lambda: next(COUNT), "next(COUNT)", "an iterator"),
-    (lambda: next(ENDLESS), "next(ENDLESS)", "an iterator"),
-    (lambda: time.time() % 7, "time.time()", "a clock"),
-    (lambda: time.perf_counter() % 7, "time.perf_counter()", "a clock"),
-    (lambda: datetime.datetime.now().second, "datetime.datetime.now()", "a clock"),
-    (lambda: uuid.uuid4().int % 7, "uuid.uuid4()", "random generator"),
-    (lambda: int.from_bytes(os.urandom(1), "big"), "os.urandom(1)", "random generator"),
-    (lambda: len(open(__file__).read()) % 7, "open(__file__)", "the file system"),
-], ids=["Random", "uniform", "default_rng", "count", "own generator", "time", "perf_counter", "now", "uuid4", "urandom", "open"])  # fmt: skip
+@pytest.mark.parametrize(
+    "read, expression, what",
+    [
+        (lambda: GENERATOR.random(), "GENERATOR.random()", "random generator"),
+        (lambda: GENERATOR.uniform(1, 2), "GENERATOR.uniform(1, 2)", "random generator"),
+        (lambda: float(NUMBERS.random()), "NUMBERS.random()", "random generator"),
+        (lambda: next(COUNT), "next(COUNT)", "an iterator"),
+        (lambda: next(ENDLESS), "next(ENDLESS)", "an iterator"),
+        (lambda: time.time() % 7, "time.time()", "a clock"),
+        (lambda: time.perf_counter() % 7, "time.perf_counter()", "a clock"),
+        (lambda: datetime.datetime.now().second, "datetime.datetime.now()", "a clock"),
+        (lambda: uuid.uuid4().int % 7, "uuid.uuid4()", "random generator"),
+        (lambda: int.from_bytes(os.urandom(1), "big"), "os.urandom(1)", "random generator"),
+        (lambda: len(open(__file__).read()) % 7, "open(__file__)", "the file system"),
+    ],
+    ids=[
+        "Random",
+        "uniform",
+        "default_rng",
+        "count",
+        "own generator",
+        "time",
+        "perf_counter",
+        "now",
+        "uuid4",
+        "urandom",
+        "open",
+    ],
+)
 def test_values_without_a_guard_are_named_once(read, expression, what):
     graph, _ = graph_of(Base(), lambda m, x: m(x) * read())
     x = torch.randn(3, 4)

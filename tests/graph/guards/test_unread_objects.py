@@ -1,4 +1,6 @@
-"""Values that build() does not read, such as attributes of objects in a list, cause no program and no warning."""
+"""Values that build() does not read, such as attributes of objects in a list, cause no program and no
+warning.
+"""
 
 import gc
 import subprocess
@@ -223,7 +225,10 @@ def test_a_callback_of_the_garbage_collector_is_not_code_of_build():
 
 
 def test_numbers_of_the_capture_have_no_guards():
-    """An optimizer computes with numbers that stand for its rate and its counters. No later call meets them."""
+    """An optimizer computes with numbers that stand for its rate and its counters.
+
+    No later call meets them.
+    """
     model = nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -234,5 +239,5 @@ def test_numbers_of_the_capture_have_no_guards():
 
     step = graph_of(build, optimizer, model=model)
     step(torch.ones(2, 4))
-    guards = step._engine._last.python_guards.guards
+    guards = step._engine.last_entry.python_guards.guards
     assert not [guard.label for guard in guards if "Scalar" in guard.label]

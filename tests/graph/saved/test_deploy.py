@@ -107,7 +107,7 @@ def test_a_loaded_graph_is_compiled(tmp_path, layer):
     assert loaded.backend == "inductor" and all(torch.equal(loaded(x, y), w) for w in want)
     ours, theirs = (
         {str(n.target) for n in run.region.graph.nodes if "oneflow" in str(n.target)}
-        for run in (loaded.programs[0]._run, graph._engine._last.run)
+        for run in (loaded.programs[0]._run, graph._engine.last_entry.run)
     )
     assert ours == theirs and bool(ours) == (layer is nn.GRU and _ext.status() == "loaded")
     loaded.save(tmp_path / "again")

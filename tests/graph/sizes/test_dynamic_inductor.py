@@ -60,7 +60,7 @@ def loss_of(m, x):
 
 
 def variants(graph):
-    return graph._engine._last.run.region.variants
+    return graph._engine.last_entry.run.region.variants
 
 
 def train_in_eager_mode(module, loss, batches):
@@ -179,10 +179,10 @@ def test_the_default_backend_compiles_each_variant_in_the_background(folder, mon
             time.sleep(0.05)
 
     def switched():
-        return graph._engine.program is not None and graph._engine._last.run.backend == "inductor"
+        return graph._engine.program is not None and graph._engine.last_entry.run.backend == "inductor"
 
     train_until(switched, sizes)
-    table = graph._engine._last.run.compiled.region
+    table = graph._engine.last_entry.run.compiled.region
     train_until(lambda: len(table.variants) == 2, (24, 3000, 16))  # sums of many rows are compiled otherwise
     assert len(graph._engine.programs) == 1 and len(Store(folder).entries()) == 2
     train_in_eager_mode(reference, loss_of, batches)
@@ -196,7 +196,7 @@ def test_sizes_in_another_order_find_the_variants_in_the_cache(folder, compilati
         graph = Training(module := perceptron(), loss_of, backend, dynamic=True)
         assert_trains_like_eager(graph, module, loss_of, [(torch.randn(n, 8),) for n in sizes])
         assert len(compilations) == len(Store(folder).entries()) == 2
-    assert len(graph._engine._last.run.compiled.region.variants) == 2
+    assert len(graph._engine.last_entry.run.compiled.region.variants) == 2
 
 
 def test_a_variant_that_cannot_be_compiled_gives_one_warning(folder, monkeypatch, recwarn):
@@ -208,7 +208,7 @@ def test_a_variant_that_cannot_be_compiled_gives_one_warning(folder, monkeypatch
     graph = Training(module := perceptron(), loss_of, "auto", dynamic=True)
     batches = [(torch.randn(n, 8),) for n in (16, 24, 33)]
     assert_trains_like_eager(graph, module, loss_of, batches)
-    others = graph._engine._last.run.compiled.region.other_variant
+    others = graph._engine.last_entry.run.compiled.region.other_variant
     begin = time.monotonic()
     while not others.has_failed:
         assert time.monotonic() - begin < seconds(60)

@@ -1,4 +1,4 @@
-"""Training steps as users of PyTorch write them: each makes its own models and returns what a test compares."""
+"""Training steps as users of PyTorch write them. Each makes its models and returns what a test compares."""
 
 from __future__ import annotations
 

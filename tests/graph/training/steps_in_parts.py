@@ -1,5 +1,5 @@
-"""Steps that are compared with eager mode: results, what they print and keep, arguments, weights, optimizer state
-and random state, bit for bit.
+"""Steps that are compared with eager mode: results, what they print and keep, arguments, weights, optimizer
+state and random state, bit for bit.
 """
 
 import functools

@@ -165,7 +165,9 @@ def keep_result(m, x):
 
 
 def states_of_model(assign, is_compiled):
-    """Return what four calls leave in the model and in tensors that the caller holds, and which are one object."""
+    """Return what four calls leave in the model and in tensors that the caller holds, and which are one
+    object.
+    """
     m, states, older = Model(), [], []
     step = flow.compile_step(assign, backend="aten") if is_compiled else assign
     for i in range(4):

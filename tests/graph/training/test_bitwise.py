@@ -82,7 +82,7 @@ HEAVY = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in FLOWVISION]
 )
-def test_flowvision(name):
+def test_models_of_flowvision_train_bit_for_bit(name):
     models = pytest.importorskip("flowvision.models")
     kwargs, size, optimizer = FLOWVISION[name]
     torch.manual_seed(0)
@@ -90,7 +90,7 @@ def test_flowvision(name):
     assert_same_training(model, optimizer, image_loss, images(size, count=10))
 
 
-def test_vit_pytorch():
+def test_vit_pytorch_trains_bit_for_bit():
     # not the package: another test may have imported it without the names of its __init__
     vit = pytest.importorskip("vit_pytorch.vit")
     torch.manual_seed(0)
@@ -158,13 +158,14 @@ TRANSFORMERS = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_transformers(name):
+def test_transformers_train_bit_for_bit(name):
     config, model, sizes = TRANSFORMERS[name]
     assert_same_training(transformer(config, model, **sizes), adamw, language_loss, tokens(50))
 
 
 @pytest.mark.slow
-def test_patches_chosen_by_chance_are_seen_as_windows():  # their number divided and multiplied: torch could not tell whether there are any
+def test_patches_chosen_by_chance_are_seen_as_windows():
+    """The number of patches is divided and multiplied, so that torch could not tell whether there are any."""
     sizes = dict(
         embed_dim=4,
         image_size=[64, 64],
@@ -192,7 +193,7 @@ class Tagger(nn.Module):
 
 @pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_recurrent(cell, bidirectional):
+def test_recurrent_layers_train_bit_for_bit(cell, bidirectional):
     torch.manual_seed(0)
     model = Tagger(cell, bidirectional=bidirectional)
     assert_same_training(
@@ -200,7 +201,7 @@ def test_recurrent(cell, bidirectional):
     )
 
 
-def test_sparse_embedding():
+def test_sparse_embedding_trains_bit_for_bit():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(20, 4, sparse=True))
     loss = lambda m, i: m(i).pow(2).mean()
@@ -218,7 +219,9 @@ def test_transformer_layers_of_torch():
 
 
 class NormOfViews(nn.Module):
-    """The attention of an autoencoder with one image: a view of a transpose, whose batch dimension has another stride than a symbolic one."""
+    """The attention of an autoencoder with one image: a view of a transpose, whose batch dimension has
+    another stride than a symbolic one.
+    """
 
     def __init__(self):
         super().__init__()

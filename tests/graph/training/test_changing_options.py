@@ -59,12 +59,12 @@ def optimizer(name, **options):
     return lambda parameters: getattr(torch.optim, name)(parameters, **options)
 
 
-def test_momentum_that_warms_up():
+def test_momentum_that_warms_up_is_an_input():
     make = optimizer("SGD", lr=0.1, momentum=0.5)
     assert_equal_to_eager(make, "momentum", lambda i: 0.5 + 0.0045 * i, steps=100, programs=2)
 
 
-def test_betas_that_warm_up():
+def test_betas_that_warm_up_are_inputs():
     make = optimizer("Adam", lr=0.01)
     assert_equal_to_eager(make, "betas", lambda i: (0.8 + 0.001 * i, 0.99 + 0.0001 * i), 100, programs=2)
 
@@ -90,7 +90,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_option_of_an_optimizer(case):
+def test_option_of_an_optimizer_is_an_input(case):
     make, values = OPTIONS[case]
     name = case.split(".")[1].split()[0]
     # RAdam branches on its step counter once

@@ -123,10 +123,30 @@ class TensorInGroup(Plain):
         p.sub_(p.grad, alpha=group["lr"] / (1 - 0.9 ** group["step"].item()))
 
 
-@pytest.mark.parametrize("make", [
-    AnotherFirstStep, TensorInGroup, lambda p: CountsInGroup(p, seen=0.0), lambda p: ScheduleFree(p, k=0, most=-1.0, total=0.0), Aggregated, Replaces, NumbersOfLists, DeepCopied,
-], ids=["another first step", "a tensor in param_groups", "counts in param_groups", "schedule free", "state in dicts and lists", "replaces its state", "numbers in lists", "a deep copy"])  # fmt: skip
-def test_followed(make):
+@pytest.mark.parametrize(
+    "make",
+    [
+        AnotherFirstStep,
+        TensorInGroup,
+        lambda p: CountsInGroup(p, seen=0.0),
+        lambda p: ScheduleFree(p, k=0, most=-1.0, total=0.0),
+        Aggregated,
+        Replaces,
+        NumbersOfLists,
+        DeepCopied,
+    ],
+    ids=[
+        "another first step",
+        "a tensor in param_groups",
+        "counts in param_groups",
+        "schedule free",
+        "state in dicts and lists",
+        "replaces its state",
+        "numbers in lists",
+        "a deep copy",
+    ],
+)
+def test_optimizers_of_clients_are_followed(make):
     same_as_eager(one_loss, lambda: nn.Linear(4, 2), inputs(3, 4, count=6), optimizer=make)
 
 
@@ -220,7 +240,7 @@ class Nested(Plain):
         (Nested, "'counts'"),
     ],
 )
-def test_refused_by_name(kind, place):
+def test_optimizers_that_no_program_holds_are_refused_by_name(kind, place):
     layer = nn.Linear(4, 2)
     optimizer = kind(layer.parameters())
     if kind is Attribute:

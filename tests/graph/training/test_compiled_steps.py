@@ -392,7 +392,7 @@ def test_gradients_of_the_last_call_are_freed_before_the_run():
     step = flow.compile_step(program.step, backend="aten", strict=True)
     step(torch.randn(5, 4))
     gradients = [weakref.ref(p.grad) for p in program.modules[0].parameters()]
-    entry = step.graph._engine._last
+    entry = step.graph._engine.last_entry
     alive, run = [], entry.run
 
     def counting(*values):

@@ -1,6 +1,6 @@
-"""Steps with lines that no program holds: the last lines run in Python after the program, or the program tests
-the outcome of a branch on a value. Each step is compared with eager mode: results, what it prints and keeps,
-weights, optimizer state and random state, bit for bit.
+"""Steps with lines that no program holds: the last lines run in Python after the program, or the program
+tests the outcome of a branch on a value. Each step is compared with eager mode: results, what it prints and
+keeps, weights, optimizer state and random state, bit for bit.
 """
 
 import functools
@@ -287,11 +287,23 @@ def assigns_an_attribute_of_the_optimizer(w):
 
 
 TAILS = [
-    prints, prints_at_times, keeps_the_best, converts_to_numpy, samples_after_the_update, returns_before_the_cut,
-    binds_variables_at_times, names_of_several_kinds, is_cut_twice, writes_in_the_tail,
-    steps_a_schedule_by_the_loss, raises_in_the_tail, evaluates, keeps_parameters_and_views, passes_objects_on,
+    prints,
+    prints_at_times,
+    keeps_the_best,
+    converts_to_numpy,
+    samples_after_the_update,
+    returns_before_the_cut,
+    binds_variables_at_times,
+    names_of_several_kinds,
+    is_cut_twice,
+    writes_in_the_tail,
+    steps_a_schedule_by_the_loss,
+    raises_in_the_tail,
+    evaluates,
+    keeps_parameters_and_views,
+    passes_objects_on,
     joins_a_thread,
-]  # fmt: skip
+]
 
 
 def stops_for_infinite_losses(w):
@@ -730,11 +742,18 @@ def calls_itself(w):
 @pytest.mark.parametrize(
     "make",
     [
-        assigns_an_attribute_of_the_optimizer, has_a_nonlocal_variable_in_the_tail, unbinds_a_parameter, changes_its_keywords, keeps_an_alias_of_a_list,
+        assigns_an_attribute_of_the_optimizer,
+        has_a_nonlocal_variable_in_the_tail,
+        unbinds_a_parameter,
+        changes_its_keywords,
+        keeps_an_alias_of_a_list,
         keeps_elements_of_others,
-        keeps_a_row_that_it_stores, keeps_a_gradient_of_a_layer, returns_new_state_of_the_optimizer, calls_itself,
+        keeps_a_row_that_it_stores,
+        keeps_a_gradient_of_a_layer,
+        returns_new_state_of_the_optimizer,
+        calls_itself,
     ],
-)  # fmt: skip
+)
 def test_what_crosses_the_cut_is_that_of_eager_mode(make, capsys):
     assert_follows_eager(make, capsys)
 

@@ -1,4 +1,6 @@
-"""Loss scaling and learning rates that are tensors: programs of the fuzzer that once differed from eager mode."""
+"""Loss scaling and learning rates that are tensors: programs of the fuzzer that once differed from eager
+mode.
+"""
 
 import copy
 

@@ -302,9 +302,17 @@ def test_two_state_tensors_that_set_data_makes_one_memory_are_followed():
 
 
 @pytest.mark.parametrize("layers", [1, 12])
-@pytest.mark.parametrize("options", [
-    {"lr": 0.1}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, {"lr": 0.1, "foreach": True, "momentum": 0.9}, None,
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": 0.1},
+        {"lr": 0.1, "momentum": 0.9},
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+        {"lr": 0.1, "foreach": True, "momentum": 0.9},
+        None,
+    ],
+    ids=str,
+)
 def test_a_parameter_that_an_optimizer_has_twice_is_updated_as_in_eager(options, layers):
     def training(seed=0):
         torch.manual_seed(seed)

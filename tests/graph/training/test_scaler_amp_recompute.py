@@ -55,7 +55,7 @@ def test_dynamic_scaler_follows_eager_through_overflow():
     assert oa.state[a.weight]["step"] == ob.state[b.weight]["step"] == 6
 
 
-def test_static_scaler():
+def test_static_scaler_trains_as_eager():
     torch.manual_seed(0)
     a = nn.Linear(2, 1)
     b = copy.deepcopy(a)

@@ -78,7 +78,7 @@ def test_momentum_of_rows_not_gathered_does_not_change(read):
         ),
     ],
 )
-def test_optimizers_of_rows(optimizer, rows):
+def test_optimizers_update_the_rows_of_sparse_gradients(optimizer, rows):
     np.testing.assert_allclose(trained(optimizer), rows, rtol=0, atol=1e-5)
 
 

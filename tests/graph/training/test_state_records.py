@@ -94,11 +94,15 @@ SCHEDULES = {
     "MultiStepLR": lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [1, 1, 3], 0.5),
     "LambdaLR": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)),
     "oneflow's MultiStepLR": lambda o: flow.optim.lr_scheduler.MultiStepLR(o, [1, 3], 0.5),
-    "oneflow's WarmupLR": lambda o: flow.optim.lr_scheduler.WarmupLR(flow.optim.lr_scheduler.CosineDecayLR(o, 5), 0.5, 2),
-    "SequentialLR": lambda o: torch.optim.lr_scheduler.SequentialLR(
-        o, [torch.optim.lr_scheduler.ConstantLR(o, 0.1, 2), torch.optim.lr_scheduler.ExponentialLR(o, 0.5)], [2]
+    "oneflow's WarmupLR": lambda o: flow.optim.lr_scheduler.WarmupLR(
+        flow.optim.lr_scheduler.CosineDecayLR(o, 5), 0.5, 2
     ),
-}  # fmt: skip
+    "SequentialLR": lambda o: torch.optim.lr_scheduler.SequentialLR(
+        o,
+        [torch.optim.lr_scheduler.ConstantLR(o, 0.1, 2), torch.optim.lr_scheduler.ExponentialLR(o, 0.5)],
+        [2],
+    ),
+}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -156,9 +160,16 @@ def test_states_of_earlier_releases_are_loaded():
     assert [other(x).item() for _ in range(3)] == want
 
 
-@pytest.mark.parametrize("options", [
-    5, {"param_groups": 3}, {"param_groups": ["lr"]}, {"state": []}, {"param_groups": [{"lr": 0.5}], "state": 1},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        5,
+        {"param_groups": 3},
+        {"param_groups": ["lr"]},
+        {"state": []},
+        {"param_groups": [{"lr": 0.5}], "state": 1},
+    ],
+)
 def test_options_of_another_form_change_nothing(options):
     graph = Train()
     before = {k: v.clone() for k, v in graph.state_dict()["layer"].items()}

@@ -1,7 +1,8 @@
 """The functions of the parts of a step, made from its source, do together what the step does.
 
-Random functions are cut at random places, without a graph: leads, head and tail run one after the other, and the
-result, the class of an error, and what the caller and the closure see are compared with the whole function.
+Random functions are cut at random places, without a graph: leads, head and tail run one after the other, and
+the result, the class of an error, and what the caller and the closure see are compared with the whole
+function.
 """
 
 import linecache

@@ -54,7 +54,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizer(name):
+def test_optimizer_trains_as_eager(name):
     assert_same_training(small_model(), OPTIMIZERS[name], loss_of, batches())
 
 
@@ -103,7 +103,7 @@ SCHEDULERS = {
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_schedule(name):
+def test_schedule_trains_as_eager_in_one_program(name):
     graph = assert_same_training(
         small_model(), OPTIMIZERS["sgd_momentum"], loss_of, batches(), SCHEDULERS[name]
     )

@@ -193,7 +193,7 @@ def test_gradients_are_left_alone():
     assert model.weight.grad is held and torch.equal(held, before)
 
 
-def test_two_optimizers_gan():
+def test_gan_with_two_optimizers_trains_as_eager():
     torch.manual_seed(0)
     nets = [nn.Linear(2, 3), nn.Linear(3, 1)]
     twins = copy.deepcopy(nets)
@@ -256,7 +256,8 @@ def test_group_clipping_as_oneflow_does():
     "reduction, weight, losses", [("sum", [0.4, 0.2], [6.0, 22.0]), ("mean", [0.7, 0.6], [3.0, 11.0])]
 )
 def test_gradient_accumulation_as_oneflow_does(reduction, weight, losses):
-    # recorded from OneFlow 0.9.0: gradients are averaged over the micro batches, 0-d outputs stacked, others concatenated
+    # recorded from OneFlow 0.9.0: gradients are averaged over the micro batches, 0-d outputs stacked, others
+    # concatenated
     model = nn.Linear(2, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)
 

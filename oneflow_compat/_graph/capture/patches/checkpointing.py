@@ -37,7 +37,7 @@ def torch_checkpoints(patched: Any, capturing: Any, recorder: Recorder) -> Itera
             outer = recorder.recomputing, recorder.module_path
             recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first_recomputation, path
             try:
-                # with the Python dispatcher, other operators than in the first run would be recorded
+                # the Python dispatcher would record other operators than the first run
                 with torch._C._DisablePythonDispatcher(), _active.reporting_scope(scope):
                     return function(*args, **kwargs)
             finally:

@@ -79,7 +79,7 @@ def patched_attributes(changes: Iterable[tuple[object, str, object]]) -> Iterato
         for owner, name, value in reversed(before):
             if value is not _MISSING:
                 setattr(owner, name, value)
-            elif name in vars(owner):  # it was inherited
+            elif name in vars(owner):  # the attribute was inherited
                 delattr(owner, name)
 
     with undone(undo):
@@ -143,7 +143,7 @@ def everywhere(changes: Replacements) -> Iterator[None]:
     A process has thousands of modules, so a capture enters this once, with all its replacements.
     """
     back = {name: (new, original) for name, (original, new) in changes.items()}
-    with undone(lambda: _exchange(back)):  # in modules that looked it up meanwhile as well
+    with undone(lambda: _exchange(back)):  # modules that looked the name up meanwhile get it back as well
         _exchange(changes)
         yield
 

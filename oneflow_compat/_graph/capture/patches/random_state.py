@@ -81,7 +81,7 @@ class _Generator:
 
     def __init__(self, generator: Any, recorded: Any) -> None:
         self._generator, self._recorded = generator, recorded
-        self._seed: int | None = None  # what build() has seeded it with
+        self._seed: int | None = None  # the seed that build() has set
         self._is_set = False  # whether build() has changed it in another way since
 
     def get_state(self) -> Any:
@@ -117,7 +117,7 @@ class _Generator:
                 "build() sets the state of torch's generator, and then asks for its seed",
                 "Ask for the seed first.",
             )
-        return self._seed % (1 << 64)  # as torch gives a negative seed
+        return self._seed % (1 << 64)  # torch gives a negative seed in the same way
 
     def seed(self) -> int:
         if capturing():

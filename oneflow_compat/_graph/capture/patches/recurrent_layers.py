@@ -267,7 +267,7 @@ def _cudnn_layer(
     hidden, projected = (h.shape[2], 0) if c is None or c.shape[2] == h.shape[2] else (c.shape[2], h.shape[2])
     device, per_layer = input.device, (4 if has_biases else 2) + bool(projected)
     state = _dropout_state(dropout, device) if dropout and train else None
-    if torch.is_autocast_enabled("cuda"):  # to float16, whatever autocast's type is, as torch does
+    if torch.is_autocast_enabled("cuda"):  # torch casts to float16, whatever autocast's type is
         input, h, c, *weights = (
             t if t is None or t.dtype is torch.float64 else t.to(torch.float16)
             for t in (input, h, c, *weights)

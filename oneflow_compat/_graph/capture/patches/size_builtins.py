@@ -36,7 +36,7 @@ def builtins_of_sizes() -> Iterator[None]:
         patched(cls, f"__{name}__", _comparison)
         for cls in (torch.SymInt, torch.SymFloat)
         for name in ("eq", "ne", "lt", "le", "gt", "ge")
-        if _SYM_NODE in sys.modules  # which defines them
+        if _SYM_NODE in sys.modules  # importing sym_node adds these methods to the classes
     ]
     with contextlib.ExitStack() as stack:
         for comparison in comparisons:
@@ -177,7 +177,7 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
 def _are_tensor_and_number(values: tuple[Any, Any]) -> bool:
     """Whether one value is a tensor without dimensions, and the other one the same or a number."""
     tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
-    # with an integer tensor and 0.5 the dtype of the result would be a branch
+    # an integer tensor and 0.5 would make the dtype of the result a branch
     types = (int, float) if tensors and tensors[0].is_floating_point() else (int,)
     return bool(tensors) and all(v is tensors[0] or type(v) in types for v in values)
 
@@ -193,7 +193,7 @@ def _extreme(of_sizes: Any, better: Any) -> Any:
     def make(original: Callable[..., Any]) -> Any:
         def extreme(*values: Any, **named: Any) -> Any:
             if len(values) == 2 and not named and not type(values[0]) is type(values[1]) is int:
-                if any(map(_is_known, values)):  # its branch is a condition of the program
+                if any(map(_is_known, values)):  # the branch is a condition of the program
                     return original(*values)
                 if _are_floats_of_runs(values):
                     return function_of_numbers(original, values)

@@ -53,7 +53,7 @@ def answers_of_eager() -> Iterator[Replacements]:
         if ask is not None:
             changes[name] = ask, _answered(ask, False)
     with contextlib.ExitStack() as stack:
-        if any(map(_names_class_of_fakes, names_of_modules())):  # it slows each isinstance() down
+        if any(map(_names_class_of_fakes, names_of_modules())):  # the patch slows each isinstance() down
             stack.enter_context(patched(builtins, "isinstance", _isinstance))
         yield changes
 

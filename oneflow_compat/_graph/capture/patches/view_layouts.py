@@ -204,9 +204,9 @@ class CopiedViews:
 
     def _memory(self, tensor: torch.Tensor) -> torch.UntypedStorage | None:
         """Return the memory of the symbolic tensor in a tensor of build()."""
-        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # of vmap() or grad()
+        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # vmap() and grad() wrap tensors
             tensor = torch._C._functorch.get_unwrapped(tensor)
-        if isinstance(tensor, tuple(self._recorder.unfolds)):  # it calls operators of its own
+        if isinstance(tensor, tuple(self._recorder.unfolds)):  # the tensor calls operators of its own
             return None
         if type(tensor) is not RecordedTensor:
             _, tensor = self._recorder.lift(tensor)

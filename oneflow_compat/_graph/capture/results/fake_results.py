@@ -17,7 +17,7 @@ from ...program.symbolic import SYMBOLIC_NUMBERS
 from . import sparse_results
 from .frequent_results import has_rules, known_results
 from .kernel_errors import kernel_error, silent_refusal
-from .meta_kernels import is_plain, meta_results, new_fake, on_meta
+from .meta_kernels import is_static_fake, meta_results, new_fake, on_meta
 from .unknown_sizes import of_unknown_sizes
 
 aten = torch.ops.aten
@@ -57,7 +57,7 @@ class Results:
         try:
             raise as_in_eager_mode
         finally:
-            del as_in_eager_mode  # it refers to this frame, and the frame to the arguments
+            del as_in_eager_mode  # the function refers to this frame, and the frame to the arguments
 
     def _results(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = sparse_results.part(func, args, self.mode)
@@ -70,9 +70,9 @@ class Results:
         return out
 
     def _of_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.mode.shape_env is not None and any(map(_has_symbols, (*args, *kwargs.values()))):
+        if self.mode.shape_env is not None and any(map(_has_symbolic_sizes, (*args, *kwargs.values()))):
             return self._of_symbols(func, args, kwargs)
-        if facts_of(func).view and is_plain(args[0]):
+        if facts_of(func).view and is_static_fake(args[0]):
             return on_meta(func, args, kwargs, self.mode)
         if func._opname.startswith("_foreach_") and _elementwise(args):
             if not func._schema.returns:
@@ -134,12 +134,12 @@ class _NotKept(Exception):
     pass
 
 
-def _has_symbols(a: Any) -> bool:
+def _has_symbolic_sizes(a: Any) -> bool:
     return (
         type(a) is FakeTensor
         and a._has_symbolic_sizes_strides
         or type(a) in (list, tuple)
-        and any(map(_has_symbols, a))
+        and any(map(_has_symbolic_sizes, a))
         or type(a) in SYMBOLIC_NUMBERS
     )
 
@@ -162,7 +162,7 @@ def _of(a: Any, include_floats: Any) -> Any:
     """Return the part of an argument that the result depends on; with `include_floats`, floats as well."""
     value_type = type(a)
     if value_type is FakeTensor:
-        if not is_plain(a) or a.dtype.is_complex:
+        if not is_static_fake(a) or a.dtype.is_complex:
             raise _NotKept
         return _described(a)
     if value_type is list or value_type is tuple:
@@ -177,7 +177,7 @@ def _record(out: Any) -> Any:
         return None
     if type(out) in (tuple, list):
         return type(out)([_record(o) for o in out])
-    if not is_plain(out) or out.storage_offset() or hasattr(out, "_of_node"):
+    if not is_static_fake(out) or out.storage_offset() or hasattr(out, "_of_node"):
         raise _NotKept
     return _described(out)
 
@@ -191,7 +191,7 @@ def _elementwise(args: tuple[Any, ...]) -> bool:
         tensors = [t for t in operands if isinstance(t, torch.Tensor)]
         if not tensors:
             continue
-        if not all(map(is_plain, tensors)) or len(set(map(_described, tensors))) != 1:
+        if not all(map(is_static_fake, tensors)) or len(set(map(_described, tensors))) != 1:
             return False
         if not (tensors[0].is_floating_point() and tensors[0].is_contiguous()):
             return False

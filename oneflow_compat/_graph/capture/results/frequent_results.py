@@ -19,7 +19,7 @@ import torch
 from ...program.operators import Contiguous, Iterated, Suggested, facts_of
 from ...program.recurrent_layer import WHOLE_LAYERS
 from . import layer_results
-from .meta_kernels import is_plain, new_fake
+from .meta_kernels import is_static_fake, new_fake
 
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -410,7 +410,7 @@ def _format(x: torch.Tensor) -> Any:
 
 
 def _like(x: torch.Tensor) -> Any:
-    if is_plain(x):
+    if is_static_fake(x):
         options = {"dtype": x.dtype, "memory_format": _format(x)}
         return new_fake(x.fake_mode, x.fake_device, torch.empty, x.shape, **options)
     return torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=_format(x))
@@ -418,6 +418,6 @@ def _like(x: torch.Tensor) -> Any:
 
 def _vectors(x: torch.Tensor, size: Any, count: int) -> list[Any]:
     """Return vectors of the dtype and on the device of a tensor."""
-    if is_plain(x):
+    if is_static_fake(x):
         return [new_fake(x.fake_mode, x.fake_device, torch.empty, size, dtype=x.dtype) for _ in range(count)]
     return [x.new_empty(size) for _ in range(count)]

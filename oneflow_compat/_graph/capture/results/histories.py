@@ -35,19 +35,28 @@ def refuse_open_histories(arguments: Iterable[Any], results: Iterable[Any], cons
         _refuse_changed_argument(tensor)
     ids = set(map(id, arguments))
     for tensor in filter(_is_fake, results):
-        has_gradient = tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None)
-        if id(tensor) not in ids and (has_gradient or tensor.retains_grad):
+        if id(tensor) not in ids and _collects_gradient(tensor):
             raise CaptureError(
                 "the step returns a tensor that it made, and that collects or has a gradient",
                 "Return tensor.detach(), and its gradient beside it.",
             )
-    used = set(_nodes(list(consumed), set()))
-    histories = [r.grad_fn for r in results if isinstance(r, torch.Tensor) and r.grad_fn is not None]
-    if any(hasattr(node, "variable") for node in _nodes([n for n in histories if n not in used], used)):
+    if _has_open_history(results, consumed):
         raise CaptureError(
             "the step returns a tensor whose backward() the caller may call",
             "Call backward() in the step, or return tensor.detach().",
         )
+
+
+def _collects_gradient(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a gradient, or a later backward() would give it one."""
+    return tensor.retains_grad or tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None)
+
+
+def _has_open_history(results: Sequence[Any], consumed: Sequence[Any]) -> bool:
+    """Whether backward() of a result would reach tensors by nodes that build() has not used."""
+    used = set(_nodes(list(consumed), set()))
+    histories = [r.grad_fn for r in results if isinstance(r, torch.Tensor) and r.grad_fn is not None]
+    return any(hasattr(node, "variable") for node in _nodes([n for n in histories if n not in used], used))
 
 
 def refuse_older_histories(tensors: Iterable[torch.Tensor], older: Sequence[Any]) -> None:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...program.operators import facts_of, is_written
 from ...program.symbolic import SYMBOLIC_NUMBERS
-from .meta_kernels import is_plain
+from .meta_kernels import is_static_fake
 
 # Classes derived from these say why torch or this package cannot record the call.
 _OF_ARGUMENTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError, AssertionError)
@@ -50,17 +51,7 @@ def kernel_error(
     """
     if type(error) not in _OF_ARGUMENTS or getattr(func, "namespace", None) != "aten":
         return None
-    with _disable_current_modes(), torch.no_grad(), _generator_kept():
-        try:
-            real_args, real_kwargs = pytree.tree_map(_real, (args, kwargs))
-        except (_Unknown, RuntimeError):  # a RuntimeError: there is not enough memory
-            return None
-        try:
-            func(*real_args, **real_kwargs)
-        except Exception as error_of_kernel:
-            error_of_kernel.__context__ = None  # the error of the fake kernel
-            return error_of_kernel.with_traceback(None)
-    return None
+    return _error_of(func, args, kwargs, _real)
 
 
 def silent_refusal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
@@ -71,21 +62,18 @@ def silent_refusal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """
     leaves = pytree.tree_leaves((args, kwargs))
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
-    if func.namespace != "aten" or not func._schema.returns or not all(map(_is_plain_on_cpu, tensors)):
+    if func.namespace != "aten" or not func._schema.returns or not all(map(_is_static_fake_on_cpu, tensors)):
         return None
     if func._schema.is_mutable and _writes_an_overlap(func, args, kwargs):
-        error = _error_of(func, args, kwargs, {})
+        error = _error_of(func, args, kwargs, functools.partial(_sharing, {}))
         if error is not None and _OF_OVERLAPS in str(error):
             return error
     dtypes = tuple(v.dtype for v in tensors)
     key = func, dtypes, tuple(type(v) for v in leaves if type(v) in _NUMBERS)
-    is_integer_written = func._schema.is_mutable and bool(dtypes) and not dtypes[0].is_floating_point
-    if key in _usual_dtypes or not (is_integer_written or _are_unusual(dtypes)):
+    if key in _usual_dtypes or not _may_refuse(func, dtypes):
         return None
-    if facts_of(func).needs_recorded_shapes:
-        return None
-    error = _error_of(func, args, kwargs, {})
-    if error is not None and (type(error) is NotImplementedError or _OF_DTYPES.search(str(error))):
+    error = _error_of(func, args, kwargs, functools.partial(_sharing, {}))
+    if error is not None and _is_about_dtypes(error):
         return error
     _usual_dtypes.add(key)
     return None
@@ -97,8 +85,18 @@ _NUMBERS = (bool, int, float, complex)
 _OF_DTYPES = re.compile("dtype|scalar type|can't be cast|not (implemented|supported|support)")
 
 
-def _is_plain_on_cpu(tensor: torch.Tensor) -> bool:
-    return is_plain(tensor) and tensor.fake_device.type == "cpu"
+def _is_static_fake_on_cpu(tensor: torch.Tensor) -> bool:
+    return is_static_fake(tensor) and tensor.fake_device.type == "cpu"
+
+
+def _may_refuse(func: OpOverload, dtypes: tuple[torch.dtype, ...]) -> bool:
+    """Whether the kernel of an operator has to be asked if it takes tensors of these dtypes."""
+    is_integer_written = func._schema.is_mutable and bool(dtypes) and not dtypes[0].is_floating_point
+    return (is_integer_written or _are_unusual(dtypes)) and not facts_of(func).needs_recorded_shapes
+
+
+def _is_about_dtypes(error: Exception) -> bool:
+    return type(error) is NotImplementedError or bool(_OF_DTYPES.search(str(error)))
 
 
 def _are_unusual(dtypes: tuple[torch.dtype, ...]) -> bool:
@@ -108,12 +106,12 @@ def _are_unusual(dtypes: tuple[torch.dtype, ...]) -> bool:
 
 
 def _error_of(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], memory: dict[int, torch.Tensor]
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], as_real: Callable[[object], Any]
 ) -> Exception | None:
-    """Return what the kernel raises for real tensors that share memory as the fake ones do, or None."""
+    """Return what the kernel raises for real tensors, which `as_real` makes of the fake ones, or None."""
     with _disable_current_modes(), torch.no_grad(), _generator_kept():
         try:
-            real_args, real_kwargs = pytree.tree_map(functools.partial(_sharing, memory), (args, kwargs))
+            real_args, real_kwargs = pytree.tree_map(as_real, (args, kwargs))
         except (_Unknown, RuntimeError):  # a RuntimeError: there is not enough memory
             return None
         try:
@@ -124,7 +122,7 @@ def _error_of(
     return None
 
 
-_OF_OVERLAPS = "Please clone() the tensor"  # in the messages of all checks of overlaps
+_OF_OVERLAPS = "Please clone() the tensor"  # all checks of overlaps say so
 
 
 def _writes_an_overlap(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

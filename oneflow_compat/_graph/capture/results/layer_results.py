@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .meta_kernels import is_plain, new_fake
+from .meta_kernels import is_static_fake, new_fake
 
 aten = torch.ops.aten
 _FLOATS = (torch.float32, torch.float64)
@@ -22,7 +22,7 @@ def _are_usual(*tensors: Any) -> bool:
 
 
 def _is_contiguous(tensor: Any) -> bool:
-    return is_plain(tensor) and tensor.fake_device.type == "cpu" and tensor.is_contiguous()
+    return is_static_fake(tensor) and tensor.fake_device.type == "cpu" and tensor.is_contiguous()
 
 
 def _new(like: Any, *shape: int) -> Any:
@@ -51,7 +51,7 @@ def convolution_backward(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     sizes = None if kwargs else _image_sizes(x, weight, *window)
     if sizes is None or tuple(grad.shape) != (x.shape[0], weight.shape[0], *sizes):
         return None
-    if not is_plain(grad) or grad.dtype is not x.dtype or mask[2] and bias_sizes is None:
+    if not is_static_fake(grad) or grad.dtype is not x.dtype or mask[2] and bias_sizes is None:
         return None
     shapes = x.shape, weight.shape, bias_sizes
     return tuple(_new(x, *shape) if is_needed else None for shape, is_needed in zip(shapes, mask))
@@ -90,7 +90,7 @@ def addmm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     fits = a.dim() == b.dim() == 2 and a.shape[1] == b.shape[0] and _are_usual(bias)
     if not fits or bias.dim() != 1 or bias.shape[0] != b.shape[1]:
         return None
-    if any(not is_plain(t) or t.dtype is not bias.dtype or t.fake_device.type != "cpu" for t in (a, b)):
+    if any(not is_static_fake(t) or t.dtype is not bias.dtype or t.fake_device.type != "cpu" for t in (a, b)):
         return None
     return _new(bias, a.shape[0], b.shape[1])
 

@@ -50,7 +50,7 @@ def _faked(meta: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> Fa
         fake = FakeTensor(mode, meta, device)
         devices[device] = fake.fake_device, {k: v for k, v in vars(fake).items() if v is not mode}
         return fake
-    exact_device, attributes = devices[device]  # with its index, and without the mode: that would be a cycle
+    exact_device, attributes = devices[device]  # the attributes lack the mode: a cycle
     fake = torch.Tensor._make_subclass(
         FakeTensor, meta, False, dispatch_device=True, device_for_backend_keys=exact_device
     )
@@ -63,7 +63,7 @@ def _faked(meta: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> Fa
     return fake
 
 
-def is_plain(tensor: Any) -> TypeGuard[FakeTensor]:
+def is_static_fake(tensor: Any) -> TypeGuard[FakeTensor]:
     """Whether a value is a strided fake tensor without symbols in its layout and without a value."""
     return (
         type(tensor) is FakeTensor
@@ -126,7 +126,7 @@ def _are_plain_on_cpu(values: Iterable[Any]) -> bool:
     count = 0
     for value in values:
         if isinstance(value, torch.Tensor):
-            if not is_plain(value) or value.fake_device.type != "cpu":
+            if not is_static_fake(value) or value.fake_device.type != "cpu":
                 return False
             count += 1
         elif (

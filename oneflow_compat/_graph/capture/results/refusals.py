@@ -8,21 +8,32 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
 from ...errors import CaptureError, UnsupportedInGraph
-from ...program.operators import Refusal
+from ...program.operators import Operator, Refusal
 
 
-def refuse(func: Any, refusal: Refusal, args: tuple[Any, ...]) -> None:
+def refuse_unrecordable(func: OpOverload, facts: Operator, args: tuple[Any, ...], is_update: bool) -> None:
+    """Raise if no program holds a call of an operator: the kernel refuses it, or it has no symbolic form."""
+    if is_update and facts.counts_sparse_rows:
+        _refuse_sparse_count(args[0])
+    if facts.refusal is not None:
+        _refuse(func, facts.refusal, args)
+    if facts.quantizes:
+        _refuse_quantized(func)
+
+
+def _refuse(func: OpOverload, refusal: Refusal, args: tuple[Any, ...]) -> None:
     """Raise eager's error if the kernel takes no tensors of these dtypes."""
     dtypes = [a.dtype if isinstance(a, torch.Tensor) else type(a) for a in args]
     if refusal.applies(dtypes):
         raise refusal.error(f"{func} takes {refusal.needs}, but got {', '.join(map(str, dtypes))}")
 
 
-def refuse_sparse_count(tensor: torch.Tensor) -> None:
+def _refuse_sparse_count(tensor: torch.Tensor) -> None:
     """Raise UnsupportedInGraph if the count of a sparse tensor's rows is asked for."""
     if type(tensor) is FakeTensor and tensor.layout is not torch.strided:
         raise UnsupportedInGraph(
@@ -33,7 +44,7 @@ def refuse_sparse_count(tensor: torch.Tensor) -> None:
         )
 
 
-def refuse_quantized(func: Any) -> None:
+def _refuse_quantized(func: OpOverload) -> None:
     """Raise CaptureError for an operator that gives a quantized tensor."""
     raise CaptureError(
         f"{func} gives a quantized tensor, and torch has no symbolic ones",
@@ -68,7 +79,7 @@ def name_dtype(node: Node, operator: torch._ops.OpOverload, tensors: tuple[Any, 
     if not isinstance(result, torch.Tensor) or not (result.is_floating_point() or result.is_complex()):
         return
     if any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in tensors):
-        return  # they decide the dtype
+        return  # these arguments decide the dtype
     positions = [i for i, a in enumerate(operator._schema.arguments) if a.name == "dtype"]
     if not positions:
         raise CaptureError(
@@ -80,7 +91,7 @@ def name_dtype(node: Node, operator: torch._ops.OpOverload, tensors: tuple[Any, 
         node.kwargs = {**node.kwargs, "dtype": result.dtype}
 
 
-def refuse_collective(func: Any) -> None:
+def refuse_collective(func: OpOverload) -> None:
     """Raise CaptureError for a collective that the program would drop."""
     name = func._opname.strip("_")
     raise CaptureError(

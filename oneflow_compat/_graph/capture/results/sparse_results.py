@@ -89,7 +89,8 @@ def with_rows(func: Any, args: Any, kwargs: Any, out: Any, mode: Any) -> Any:
             out._unknown_rows = args[0]._unknown_rows
         return out
     if func is aten.sparse_mask.default:
-        func, args = aten.detach.default, args[1:]  # its mask's rows, however large the tensor is
+        # the result has the rows of the mask, whatever the size of the tensor
+        func, args = aten.detach.default, args[1:]
     examples = [_example(func, args, kwargs, apart) for apart in (True, False)]
     if any(e is None for e in examples):
         return out

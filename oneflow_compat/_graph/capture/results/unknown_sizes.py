@@ -56,7 +56,7 @@ def _take_as_equal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env
     In `x[mask] + y` for a y of 5 rows, the program is of 5 rows and asserts it; a call with another size
     takes another program. Call this after torch could not tell that the sizes are equal.
     """
-    from torch.fx.experimental.symbolic_shapes import statically_known_true  # it imports sympy
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # the module imports sympy
 
     decided = False
     for size, required in _pairs(func, args, kwargs):
@@ -129,7 +129,7 @@ def asks_for_a_size(error: BaseException) -> bool:
 # the program runs, the operator itself computes the results: only their symbolic sizes come from here.
 
 _NUMBERS = 101, 37, 223, 149, 61
-_DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
+_DIVISIBLE = 720720  # every number to 16 divides this example of a size
 
 
 def results_from_examples(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -154,7 +154,7 @@ class _Owned:
     """A walk through a spec: which of its nodes belong to an object of a user's class."""
 
     def __init__(self) -> None:
-        self.index = 0  # of the next leaf
+        self.index = 0  # index of the next leaf
         self.positions: set[int] = set()
         self.indices: set[int] = set()
         self.specs: dict[int, TreeSpec] = {}

@@ -160,7 +160,8 @@ class GradientsOfCall:
                 if self.on_zero_grad is not None:
                     self.on_zero_grad(owner)
                 outer, self._clears = (self._clears, self._recorder.phase), True
-                self._recorder.phase = "update"  # it asks for the groups of the optimizer, not for options
+                # zero_grad() asks for the groups of the optimizer, not for options
+                self._recorder.phase = "update"
                 try:
                     original(owner, set_to_none)
                     for tensor in parameters(owner):

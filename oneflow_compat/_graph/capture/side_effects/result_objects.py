@@ -109,7 +109,12 @@ class _OlderObjects:
 
     def node_of(self, value: Any) -> TreeSpec | None:
         layout = None if isinstance(value, torch.Tensor) else layout_of(type(value))
-        if layout is None or not layout.is_user_class or not self._is_older(value) or _is_symbolic(value):
+        if (
+            layout is None
+            or not layout.is_user_class
+            or not self._is_older(value)
+            or _object_holds_symbols(value)
+        ):
             return None
         return existing(value)
 
@@ -138,14 +143,14 @@ class _OlderObjects:
         return gc.is_tracked(value) and id(value) not in self.created
 
 
-_DEPTH = 4  # of objects in each other in which tensors of build() are looked for
+_DEPTH = 4  # levels of objects that are searched for tensors of build()
 
 
-def _is_symbolic(value: Any, depth: int = 0) -> bool:
+def _object_holds_symbols(value: Any, depth: int = 0) -> bool:
     """Whether an object holds tensors that build() computed."""
     if isinstance(value, torch.Tensor):
         return isinstance(value, RecordedTensor)
     layout = layout_of(type(value)) if depth < _DEPTH else None
     if layout is None:
         return type(value) in SYMBOLIC_NUMBERS
-    return any(_is_symbolic(part, depth + 1) for _, part in layout.parts(value))
+    return any(_object_holds_symbols(part, depth + 1) for _, part in layout.parts(value))

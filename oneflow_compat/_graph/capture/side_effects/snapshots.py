@@ -15,7 +15,7 @@ from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..interfaces import RecordedTensor
 
 INTERNAL = frozenset(vars(torch.nn.Module()))  # attributes that every module has
-_DEPTH = 4  # of lists and dicts in each other in which results may be kept
+_DEPTH = 4  # levels of lists and dicts that may keep results
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Snapshot:
     """Modules, and the object that build() belongs to, as they were before build()."""
 
     def __init__(self) -> None:
-        self.before: dict[int, Before] = {}  # by the id of its owner
+        self.before: dict[int, Before] = {}  # id of the owner -> what it held
         self.children: list[Any] = []  # (module, its child modules before build())
         self.late: set[Any] = set()  # (id(container), key) that hold objects build() created
         self.has_restored = False  # whether something had changed
@@ -143,7 +143,7 @@ def _values_in(value: Any, tensors: type) -> Iterator[Any]:
             continue
         node_definition = pytree.SUPPORTED_NODES.get(type(value))
         if node_definition is not None and id(value) not in searched:
-            searched[id(value)] = value  # it lives, so that no other object gets its identity
+            searched[id(value)] = value  # the value lives, so that no other object gets its identity
             pending += value if type(value) in (list, tuple) else node_definition.flatten_fn(value)[0]
 
 

@@ -21,7 +21,7 @@ _SAME_VALUES = (
     torch.optim.Rprop,
 )
 _SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded at other points
-_MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
+_MULTI_TENSOR_BYTES = 1 << 25  # a form for many tensors has temporaries as large as the parameters
 
 
 def form_options(optimizer: torch.optim.Optimizer, config: Config) -> dict[str, bool]:

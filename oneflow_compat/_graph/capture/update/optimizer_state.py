@@ -15,7 +15,7 @@ from ...._global.tensor import memory_of
 from ...errors import CapturedAgain, CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, OptimizerState
 from ...program.memory import memory_id
-from ...program.nested_state import found_at, leaves, put_at, symbolic
+from ...program.nested_state import found_at, holds_fake_tensors, leaves, put_at
 from ...program.operators import facts_of, operators_that
 from ...program.program import is_view
 from ..interfaces import RecordedTensor
@@ -204,7 +204,7 @@ class StateChanges:
                 continue
             entries = leaves(value, (key,))
             others = [v for _, v in entries if not isinstance(v, torch.Tensor)]
-            if any(map(symbolic, others)):
+            if any(map(holds_fake_tensors, others)):
                 self._refuse_object(self.state.optimizers[index][0], f"its state {key!r}", value)
             if key not in before:
                 self.structures[self.state_location(index, param, (key,))] = _without_symbols(value)
@@ -339,7 +339,7 @@ class StateChanges:
         if node.op == "get_attr":
             return self.recorder.constants[node.target].clone()
         info = node.meta.get("tensor")
-        if info is not None and 0 in info.shape:  # its placement does not include this rank
+        if info is not None and 0 in info.shape:  # the placement does not include this rank
             return _empty_like(info)
         if node.op != "call_function" or node.target not in _BEGINNINGS:
             raise _NeedsGradient

@@ -17,7 +17,7 @@ from ...._active import outside_capture
 from ...._ops.clip_grad import clip_grad_norm_
 from ...errors import CaptureError, UnsupportedInGraph, UsageError
 from ...program.locations import GroupOption, ModuleTensor, OptimizerState
-from ...program.nested_state import copied, restore, symbolic
+from ...program.nested_state import copied, holds_fake_tensors, restore
 from ...program.program import roots, written_args
 from . import sparse_rows
 from .forms import form_options
@@ -70,7 +70,7 @@ class Update(StateChanges):
         self.created_live_options: dict[int, set[str]] = {}
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
-        # where a Python number lies -> its placeholder
+        # location of a Python number -> placeholder
         self.inputs: dict[GroupOption | OptimizerState, torch.fx.Node] = dict(inputs.items())
         self.state_values: list[StateValue] = []  # stored after each run
         # the step created state that the program cannot begin with: the program serves one call
@@ -81,8 +81,9 @@ class Update(StateChanges):
         # the context of each step(), which may be entered again
         self.observed: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.snapshots: list[Any] = []
-        self._options_before_step: list[dict[str, Any]] = []  # of the last one, as step() found them
-        self.elements_before: dict[int, list[Any]] = {}  # of sets and deques in the state
+        # options of the last optimizer, as step() found them
+        self._options_before_step: list[dict[str, Any]] = []
+        self.elements_before: dict[int, list[Any]] = {}  # elements of sets and deques in the state
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.created: list[CreatedState] = []  # before the step
         # optimizer -> [(group, key, tensor)] that the step put into param_groups
@@ -220,7 +221,7 @@ class Update(StateChanges):
         self._make_states_live(index, optimizer)
         self._call_step(optimizer)
         for name, value in vars(optimizer).items():
-            if name not in ("state", "param_groups") and symbolic(value, apart_from=optimizer):
+            if name not in ("state", "param_groups") and holds_fake_tensors(value, apart_from=optimizer):
                 self._refuse_object(optimizer, f"its attribute {name!r}", value)
         self._replaced_state(index, optimizer)
         self._changed_options(index, optimizer, groups_before)
@@ -248,7 +249,7 @@ class Update(StateChanges):
         if not isinstance(optimizer, torch.optim.SGD):
             return
         for group in optimizer.param_groups:
-            # of a parameter that is in the group twice, both first steps begin anew
+            # if a parameter is listed twice, torch restarts its momentum at both first steps
             has_duplicates = len(set(group["params"])) < len(group["params"])
             if not group.get("momentum") or group.get("dampening") or has_duplicates:
                 continue

@@ -58,11 +58,12 @@ class StepsOfBuild:
     def __init__(self, update: Update | None) -> None:
         self._update = update
         self.options: OptionReads | None = None  # once build() runs
-        self.reads: Any = None  # what build() reads, from then on
+        self.reads: Any = None  # reads of build(), set when it starts
         self.assigned: set[Any] = set()  # (id(container), key) that build() has assigned so far
         self.written: set[Any] = set()  # (source, id(container)) that it wrote
-        self.schedulers: list[Any] = []  # in the order of their steps
-        self._rates_moved: list[Optimizer] = []  # whose rates are those of before the step of a schedule
+        self.schedulers: list[Any] = []  # the schedules in the order of their steps
+        # optimizers that still have the rates from before the step of a schedule
+        self._rates_moved: list[Optimizer] = []
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
@@ -93,7 +94,7 @@ class StepsOfBuild:
                 self._refuse(optimizer)
             before = set(self.assigned), set(self.written)
             result = update.step_in_build(index, optimizer)
-            self.assigned &= before[0]  # what step() itself assigns is followed
+            self.assigned &= before[0]  # assignments of step() itself are followed
             self.written &= before[1]
             return result
 

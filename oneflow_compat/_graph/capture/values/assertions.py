@@ -30,7 +30,7 @@ class _Check(NamedTuple):
     """A branch whose other outcome raises an error."""
 
     goes_on: bool  # the truth value with which the code goes on
-    error_class: type[Exception] | None  # of the error, if its name is found
+    error_class: type[Exception] | None  # class of the error, if its name is found
 
 
 def assumed(recorder: Any, tensor: Any, node: Any) -> Any:

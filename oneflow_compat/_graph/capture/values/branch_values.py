@@ -48,7 +48,7 @@ def with_known_lengths(recorder: RecorderInterface, tree: Any) -> Any:
 
     is_leaf: Callable[[Any], bool] = lambda value: isinstance(value, (packed, torch.Size))
     if not any(isinstance(leaf, packed) for leaf in pytree.tree_leaves(tree, is_leaf=is_leaf)):
-        return tree  # whose lists and dicts stay the same objects
+        return tree  # the same tree, so that build() sees the caller's own lists and dicts
     return pytree.tree_map(with_real_lengths, tree, is_leaf=is_leaf)
 
 

@@ -29,7 +29,7 @@ class DynamicDimensions:
         # index of a flat argument -> its dimensions that are symbols; an argument that is missing here is
         # guarded by the signature of the call
         self.dims = dims
-        self.positions = iter(positions)  # of the tensors among the flat arguments
+        self.positions = iter(positions)  # positions of the tensors among the flat arguments
         self.dimensions: dict[Any, Any] = {}  # sympy symbol -> Dimension
         self.names: dict[Any, Any] = {}  # index of a flat argument -> its name
         self.layouts: dict[Any, Any] = {}  # index of a flat argument -> Layout

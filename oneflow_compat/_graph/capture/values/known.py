@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,8 @@ _MOST_FLOATS, _MOST_INTEGERS = 4096, 1 << 16  # elements that are read to comput
 
 class Origin(enum.Enum):
     CONSTANT = "constant"  # the same in each run: torch.arange(3) of build()
-    EXAMPLE = "example"  # of this call: the sum of a mask that is an argument
-    UNKNOWN = "unknown"  # it depends on much data, on floating arguments, on parameters or on randomness
+    EXAMPLE = "example"  # the value in this call, such as the sum of a mask that is an argument
+    UNKNOWN = "unknown"  # the value depends on much data, floating arguments, parameters or randomness
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,7 @@ def constant_value(recorder: Any, node: Any) -> Any:
         return None
     calls = (n for n in recorder.graph.nodes if n.op == "call_function")
     writing = [call for call in calls if not nodes.isdisjoint(roots(written_args(call)))]
-    # what step() makes, as a counter of zero, is state that a run finds
+    # a tensor that step() makes, such as a counter of zero, is state that a run finds
     if getattr(recorder, "phase", "update") != "update":
         if any(n.meta.get("phase") == "update" for n in (*nodes, *writing)):
             return None
@@ -204,7 +205,8 @@ def _example_inputs(recorder: RecorderInterface, inputs: Any, of_arguments: Any)
     """Return the values of these placeholders, or None if they are too large or must not be read."""
     placeholders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
     lifted = {node for _, node, _ in recorder.lifted.values()}
-    values, totals = [], {True: 0, False: 0}  # is it of integers -> number of elements
+    values = []
+    totals = {True: 0, False: 0}  # whether the tensors hold integers -> their total number of elements
     for node in (placeholders[index] for index in inputs):
         value = node.meta.get("value")
         if not isinstance(value, torch.Tensor) or value.requires_grad:
@@ -296,15 +298,15 @@ class KnownValues:
 
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Keep the real value of tensors of one element (step counters) while the optimizer is recorded."""
-        outs = out if isinstance(out, (tuple, list)) else (out,)
         if communicates(func):
             return
+        outs = _as_several(out)
         tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, RecordedTensor)]
         if any(t.numel() != 1 for t in (*outs, *tensors) if isinstance(t, torch.Tensor)):
             return
         if not samples(func) and all("_value" in t.__dict__ for t in tensors):
             real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
-            for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
+            for o, r in zip(outs, _as_several(real)):
                 if isinstance(o, RecordedTensor) and "_value" not in o.__dict__:
                     o._value = r
         elif func._schema.is_mutable:
@@ -323,6 +325,11 @@ def _is_of_update(tensor: Any) -> bool:
     """Whether step() of an optimizer made or read a tensor, as a step counter: each run has another value."""
     node = getattr(tensor, "_of_node", None)
     return node is not None and (node.op == "placeholder" or node.meta.get("phase") == "update")
+
+
+def _as_several(results: object) -> Sequence[Any]:
+    """Return the results of an operator as a sequence, also if there is one."""
+    return results if isinstance(results, (tuple, list)) else (results,)
 
 
 def _flat(args: Any) -> Any:

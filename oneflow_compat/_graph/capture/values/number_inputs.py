@@ -56,14 +56,14 @@ class PythonNumbers(LiveNumbers):
         self.recorder = recorder
         self.made: list[weakref.ref[LiveNumber]] = recorder.numbers
         self.sources = sources
-        self.types: list[Condition] = []  # of results that may be of another type in another call
+        self.types: list[Condition] = []  # tests of results whose type may change from call to call
         self.needed: set[Node] = set()  # the error may be suppressed on its way
 
     def computed(self, value: int | float, node: Node) -> LiveNumber:
         """Return a number that `node` computes. An object outside that keeps it would not get a value."""
         number = super().computed(value, node)
         self.made.append(weakref.ref(number))
-        if _may_fail(node):  # then build() raises the error, or gives a number of another type
+        if _may_fail(node):  # build() then raises the error, or gives a number of another type
             self.types.append(Condition(node, _SAME_TYPE[type(value)], None))
         return number
 
@@ -97,7 +97,7 @@ class NumberInputs:
         self.numbers = PythonNumbers(recorder, self.nodes)
         self._before: list[tuple[NumberSource, int | float]] = []
         self._symbols: list[Any] = []
-        self.stored: list[StoredAttribute] = []  # what each run stores, once build() has returned
+        self.stored: list[StoredAttribute] = []  # attributes that each run stores, once build() has returned
         for source in sources:
             value = _value_at(source)
             if type(value) in _NUMBERS:

@@ -66,10 +66,10 @@ class OptionReads:
         """
         self.optimizers, self.recorder = optimizers, recorder
         self.live_options, self.constants, self.inputs = live_options, constants, inputs
-        self.indices: set[int] = set()  # of the optimizers whose groups build() reads
+        self.indices: set[int] = set()  # optimizers whose groups build() reads
         self._placeholders = placeholders
         self._ended: list[Optimizer] = []  # those whose schedule has made its step
-        self._shown: set[int] = set()  # of those whose options are numbers of the program now
+        self._shown: set[int] = set()  # optimizers whose options are numbers of the program now
         self.nodes: dict[GroupOption, Any] = {}  # location of an option -> its placeholder
         self.numbers = _Options(recorder)
         self._replaced: list[Any] = []  # (group, name, float, the number that build() sees)

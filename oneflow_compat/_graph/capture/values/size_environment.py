@@ -56,7 +56,7 @@ class SizeEnvironment(ShapeEnv):
                 self._note_location(self.guards[-1].expr, sym_node.pytype is bool)
             return result
         except GuardOnDataDependentSymNode as error:
-            # of a number torch would take the smallest
+            # for an integer, torch would answer with the smallest value, so raise instead
             branch = self.branch
             if branch is None or size_oblivious or sym_node.pytype is not bool:
                 note_error(error)
@@ -106,7 +106,7 @@ class SizeEnvironment(ShapeEnv):
         try:
             likely = super().evaluate_sym_node(sym_node, True, fallback_value)
         except GuardOnDataDependentSymNode:
-            likely = is_of_layer and isinstance(sym_node.expr, sympy.Eq)  # that the shapes fit
+            likely = is_of_layer and isinstance(sym_node.expr, sympy.Eq)  # shapes are likely to fit
         code = frame.f_code
         location = user_location() if is_of_layer else (code.co_filename, frame.f_lineno, code.co_name)
         return sympy.true if branch(torch.SymBool(sym_node), likely, location) else sympy.false

@@ -60,7 +60,7 @@ class Sizes:
         self.branches: dict[Branch, bool] = {}  # branch -> its outcome in this program
         self.expected: dict[Branch, bool] = {}  # branch -> the outcome that an earlier call took
         self.branches_on_floats = False  # whether a branch on floats has an outcome, too
-        self.outcomes: dict[Node, bool] = {}  # of tests of floats
+        self.outcomes: dict[Node, bool] = {}  # outcomes of tests of floats
         self.vary = False  # values that decide sizes have changed between calls: no program for each
         self.fixed = False  # the program is made for values that decide sizes
 
@@ -68,12 +68,12 @@ class Sizes:
         """Let the symbolic mode have unknown sizes."""
         mode = self.recorder.fake_mode
         if mode.shape_env is None:
-            from .size_environment import SizeEnvironment  # it imports sympy
+            from .size_environment import SizeEnvironment  # the module imports sympy
 
             mode.shape_env = SizeEnvironment(
                 self.branch, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True
             )
-            mode.cache_enabled = False  # with unknown sizes, torch's cache takes longer than its results
+            mode.cache_enabled = False  # torch's cache takes longer than its results, if sizes are unknown
 
     def end(self) -> None:
         """Forbid further questions, which would be recorded after the end of the capture."""
@@ -219,7 +219,7 @@ class Sizes:
 
     def _computed(self, expression: Any) -> Any:
         """Record the arithmetic of an expression of sizes."""
-        from torch.utils._sympy.interp import sympy_interp  # it imports sympy
+        from torch.utils._sympy.interp import sympy_interp  # the module imports sympy
 
         tracer = torch.fx.proxy.GraphAppendingTracer(self.recorder.graph)
         try:
@@ -265,7 +265,7 @@ class Sizes:
 @functools.cache
 def _arithmetic() -> Any:
     """Return Python's arithmetic on fx proxies."""
-    from torch.utils._sympy.reference import PythonReferenceAnalysis  # it imports sympy
+    from torch.utils._sympy.reference import PythonReferenceAnalysis  # the module imports sympy
 
     class Arithmetic(PythonReferenceAnalysis):
         truediv = int_truediv = staticmethod(operator.truediv)
@@ -275,7 +275,7 @@ def _arithmetic() -> Any:
 
         @staticmethod
         def to_dtype(x: torch.Tensor, dtype: torch.dtype) -> Any:
-            return x / 1  # of a size: the same number as a float
+            return x / 1  # a size becomes the same number as a float
 
     return Arithmetic
 

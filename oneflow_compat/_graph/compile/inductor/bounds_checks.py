@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from ..call_wrapper import OUT_OF_BOUNDS
 
@@ -46,13 +47,11 @@ def tests_noted() -> Iterator[None]:
     def group_with_notes(self: KernelGroup, *arguments: Any, **options: Any) -> str:
         return throwing_after_loops(codegen_group(self, *arguments, **options))
 
-    CppKernel.check_bounds = check_with_reset  # type: ignore[method-assign, assignment]
-    KernelGroup.codegen_group = group_with_notes  # type: ignore[method-assign]
-    try:
+    with (
+        mock.patch.object(CppKernel, "check_bounds", check_with_reset),
+        mock.patch.object(KernelGroup, "codegen_group", group_with_notes),
+    ):
         yield
-    finally:
-        CppKernel.check_bounds = check_bounds  # type: ignore[method-assign]
-        KernelGroup.codegen_group = codegen_group  # type: ignore[method-assign]
 
 
 def _computed_indices(expr: sympy.Expr) -> list[str]:

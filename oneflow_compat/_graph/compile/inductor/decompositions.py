@@ -17,7 +17,7 @@ import torch
 
 from ...._kernels import _ext
 from ...._kernels.kernels import POINT_NAMES
-from . import lstm
+from . import lstm, resizing
 from .samplers import random_from
 
 if TYPE_CHECKING:
@@ -250,112 +250,6 @@ def _floor_divide(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where(b == 0, a / b, torch.where(quotient == 0, signed_zero, whole))
 
 
-def _linear(x: torch.Tensor, size: Sequence[int], align_corners: bool, *scales: float | None) -> torch.Tensor:
-    from torch._decomp.decompositions import _upsample_linear
-
-    per_dimension = [*scales, *[None] * (len(size) - len(scales))]
-    resized: torch.Tensor = _upsample_linear(x, list(size), align_corners, per_dimension)
-    return resized
-
-
-def _nearest_scales(
-    scales: Sequence[float | None], shape: Sequence[int], size: Sequence[int], device: torch.device
-) -> list[float | None]:
-    """Return the scales that the CPU kernel for images uses. The kernel looks at the sizes before the scales:
-    the same size, or twice the size. torch's decomposition (2.13) does not.
-    """
-    return [
-        None if device.type == "cpu" and new in (old, 2 * old) else scale
-        for scale, old, new in zip(scales, shape[2:], size)
-    ]
-
-
-def _nearest(
-    x: torch.Tensor, size: Sequence[int], height: float | None = None, width: float | None = None
-) -> torch.Tensor:
-    from torch._decomp.decompositions import _upsample_nearest
-
-    scales = _nearest_scales((height, width), x.shape, size, x.device)
-    resized: torch.Tensor = _upsample_nearest(x, list(size), scales)
-    return resized
-
-
-def _nearest_backward(
-    grad: torch.Tensor,
-    size: Sequence[int],
-    shape: Sequence[int],
-    height: float | None = None,
-    width: float | None = None,
-) -> Decomposed:
-    """Use the locations that forward used. Inductor's own form (2.13) goes by the sizes alone, which differs
-    from forward if a scale factor is not their quotient.
-    """
-    from torch._decomp.decompositions import _compute_upsample_nearest_indices
-
-    scales = _nearest_scales((height, width), shape, size, grad.device)
-    if all(scale is None or scale * old == new for scale, old, new in zip(scales, shape[2:], size)):
-        return NotImplemented
-    out = grad.new_zeros(shape)
-    return torch.ops.aten.index_put(
-        out, [None, None, *_compute_upsample_nearest_indices(out, list(size), scales)], grad, True
-    )
-
-
-def _cubic(
-    x: torch.Tensor,
-    size: Sequence[int],
-    align_corners: bool,
-    height: float | None = None,
-    width: float | None = None,
-) -> torch.Tensor:
-    from torch._decomp.decompositions import upsample_bicubic2d_default
-
-    resized: torch.Tensor = upsample_bicubic2d_default(x, size, align_corners, height, width)
-    return resized
-
-
-def _bilinear_backward(
-    grad: torch.Tensor,
-    size: Sequence[int],
-    shape: Sequence[int],
-    align_corners: bool,
-    height: float | None = None,
-    width: float | None = None,
-) -> Decomposed:
-    if grad.device.type != "cpu":
-        return NotImplemented
-    if any(isinstance(n, torch.SymInt) for n in (*size, *shape)):
-        return _transposed_bilinear(grad, size, shape, align_corners, (height, width))
-    n, c, *image = shape  # the image is one slice of a volume, because that kernel has a C shim
-    return torch.ops.aten.upsample_trilinear3d_backward(
-        grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width
-    ).squeeze(2)
-
-
-def _transposed_bilinear(
-    grad: torch.Tensor,
-    size: Sequence[int],
-    shape: Sequence[int],
-    align_corners: bool,
-    scales: Sequence[float | None],
-) -> torch.Tensor:
-    """Multiply by the matrices of the interpolation, because the kernels of the gradient take no symbols
-    (torch 2.13).
-    """
-    gradient = grad.to(torch.promote_types(grad.dtype, torch.float32))
-    rows, columns = (
-        _linear(_identity(old).to(gradient.dtype)[None], [new], align_corners, scale)[0]
-        for old, new, scale in zip(shape[2:], size, scales)
-    )
-    return (rows @ gradient @ columns.t()).to(grad.dtype)
-
-
-def _identity(size: int) -> torch.Tensor:
-    """Return the identity matrix. torch.eye (2.13) takes no symbols."""
-    index = torch.arange(size)
-    return index[:, None] == index
-
-
 def _zeros(size: Sequence[int], **options: Any) -> torch.Tensor:
     """Return ordinary zeros for a tensor without memory (forward derivatives create them), because compiled
     code cannot read it.
@@ -420,12 +314,12 @@ def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
         aten.binary_cross_entropy.default: functools.partial(
             _checked_cross_entropy, plain[aten.binary_cross_entropy.default]
         ),
-        aten.upsample_bilinear2d.default: _linear,
-        aten.upsample_trilinear3d.default: _linear,
-        aten.upsample_bicubic2d.default: _cubic,
-        aten.upsample_nearest2d.default: _nearest,
-        aten.upsample_nearest2d_backward.default: _nearest_backward,
-        aten.upsample_bilinear2d_backward.default: _bilinear_backward,
+        aten.upsample_bilinear2d.default: resizing.linear,
+        aten.upsample_trilinear3d.default: resizing.linear,
+        aten.upsample_bicubic2d.default: resizing.cubic,
+        aten.upsample_nearest2d.default: resizing.nearest,
+        aten.upsample_nearest2d_backward.default: resizing.nearest_backward,
+        aten.upsample_bilinear2d_backward.default: resizing.bilinear_backward,
         **{
             op: functools.partial(_avg_pool_backward, op)
             for op in (aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default)

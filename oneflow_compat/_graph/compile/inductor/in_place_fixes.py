@@ -59,14 +59,12 @@ def private_memory_reused() -> Iterator[None]:
     """
     from torch._inductor.fx_passes.reinplace import inplaceable_ops
 
-    before = dict(inplaceable_ops)
-    for target, entry in before.items():
+    checked = {}
+    for target, entry in inplaceable_ops.items():
         check = lambda node, entry=entry: entry.extra_check(node) and _may_reuse(node, _written(entry))
-        inplaceable_ops[target] = dataclasses.replace(entry, extra_check=check)
-    try:
+        checked[target] = dataclasses.replace(entry, extra_check=check)
+    with mock.patch.dict(inplaceable_ops, checked):
         yield
-    finally:
-        inplaceable_ops.update(before)
 
 
 def _may_reuse(node: Node, written: tuple[int, ...]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 
@@ -53,12 +54,8 @@ def results_laid_out() -> Iterator[None]:
     """Compare the results of kernels with the assumed layouts, in place of inductor's own assertions."""
     from torch._inductor.ir import ExternKernel
 
-    before = ExternKernel.codegen_size_asserts
-    ExternKernel.codegen_size_asserts = _write_comparison  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(ExternKernel, "codegen_size_asserts", _write_comparison):
         yield
-    finally:
-        ExternKernel.codegen_size_asserts = before  # type: ignore[method-assign]
 
 
 def _write_comparison(self: ExternKernel, wrapper: Any) -> None:

@@ -154,13 +154,9 @@ def flags_checked_by_preprocessor() -> Iterator[None]:
     if platform.machine() not in ("x86_64", "AMD64"):
         yield
         return
-    before = VecISA.check_build
-    patched: Any = VecISA
-    patched.check_build = lambda self, code: _compiler_takes(get_cpp_compiler(), self._arch_flags)
-    try:
+    takes_flags: Any = lambda self, code: _compiler_takes(get_cpp_compiler(), self._arch_flags)
+    with mock.patch.object(VecISA, "check_build", takes_flags):
         yield
-    finally:
-        patched.check_build = before
 
 
 @functools.cache

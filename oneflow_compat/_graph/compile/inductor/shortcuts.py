@@ -45,14 +45,12 @@ def _short_answers() -> Iterator[None]:
         coefficient, rest = linear_and_other_terms(index, variable)
         return coefficient + stride_at_vec_range(rest, variable, vector_length) if rest else coefficient
 
-    # inductor makes a handler with 200 attributes for each operator of each kernel; it has no state
-    common.DtypePropagationOpsHandler = functools.cache(handler)  # type: ignore[assignment, misc]
-    cpp.stride_at_vec_range = stride  # type: ignore[assignment]
-    try:
+    with (
+        # inductor makes a handler with 200 attributes for each operator of each kernel; it has no state
+        mock.patch.object(common, "DtypePropagationOpsHandler", functools.cache(handler)),
+        mock.patch.object(cpp, "stride_at_vec_range", stride),
+    ):
         yield
-    finally:
-        common.DtypePropagationOpsHandler = handler  # type: ignore[misc]
-        cpp.stride_at_vec_range = stride_at_vec_range
 
 
 @contextlib.contextmanager
@@ -67,11 +65,8 @@ def _one_table_of_vector_operations() -> Iterator[None]:
     overrides: Any = CppVecOverrides
     new = overrides.__new__
     make = functools.cache(lambda cls: new(cls))
-    overrides.__new__ = lambda cls, *args, **kwargs: make(cls)
-    try:
+    with mock.patch.object(overrides, "__new__", lambda cls, *args, **kwargs: make(cls)):
         yield
-    finally:
-        overrides.__new__ = new
 
 
 @contextlib.contextmanager

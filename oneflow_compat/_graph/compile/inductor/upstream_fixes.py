@@ -51,11 +51,8 @@ def dependencies_kept() -> Iterator[None]:
         before(self, *args, **kwargs)
         self.set_read_writes(self.read_writes.with_read(only_order).rename(self.mutation_renames))
 
-    SchedulerNode.recompute_size_and_body = recompute  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(SchedulerNode, "recompute_size_and_body", recompute):
         yield
-    finally:
-        SchedulerNode.recompute_size_and_body = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -89,11 +86,8 @@ def views_kept() -> Iterator[None]:
             if not isinstance(getattr(base, "layout", None), MultiOutputLayout):
                 self.mutation_outputs.append(MutationOutput(NoneLayout(device=base.get_device()), base, self))
 
-    FallbackKernel.__init__ = init  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(FallbackKernel, "__init__", init):
         yield
-    finally:
-        FallbackKernel.__init__ = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -115,11 +109,8 @@ def ends_kept() -> Iterator[None]:
             sums_inside = sums_inside or any(loop.is_reduction for loop in loops[level + 1 :])
         before(self, sums_inside, outer_loop)
 
-    CppKernelProxy.aggregate_reduction_buffers = aggregate  # type: ignore[method-assign, assignment]
-    try:
+    with mock.patch.object(CppKernelProxy, "aggregate_reduction_buffers", aggregate):
         yield
-    finally:
-        CppKernelProxy.aggregate_reduction_buffers = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -140,11 +131,8 @@ def lists_of_one_read() -> Iterator[None]:
             outputs, raw_outputs = [*outputs, None], raw_outputs and [*raw_outputs, None]
         before(self, name, kernel, func, args, outputs, raw_outputs)
 
-    wrapper.generate_fallback_kernel_with_runtime_lookup_python = generate
-    try:
+    with mock.patch.object(wrapper, "generate_fallback_kernel_with_runtime_lookup_python", generate):
         yield
-    finally:
-        wrapper.generate_fallback_kernel_with_runtime_lookup_python = before
 
 
 @contextlib.contextmanager
@@ -164,11 +152,8 @@ def unread_buffers_kept() -> Iterator[None]:
         except KeyError:  # not equal to the expression of the write
             return None
 
-    LoopBody.get_read_expr = read_expression  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(LoopBody, "get_read_expr", read_expression):
         yield
-    finally:
-        LoopBody.get_read_expr = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..program import Program
     from ..tensor_info import TensorInfo
 
-BUCKET_BYTES = 4 * 2**20  # of full tensors; a larger tensor is gathered by itself
+BUCKET_BYTES = 4 * 2**20  # bytes of full tensors; a larger tensor is gathered by itself
 
 
 @dataclass

@@ -157,11 +157,10 @@ def drop_kept_dimensions(program: Program) -> Program:
 def _sum_of_view(node: Node) -> Node | None:
     """Return a new sum with the result of this view of a sum, or None."""
     total = node.args[0] if node.target is aten.view.default else None
-    if not isinstance(total, torch.fx.Node) or total.target is not aten.sum.dim_IntList:
+    if not isinstance(total, torch.fx.Node) or not _keeps_dimensions(total) or len(total.users) > 1:
         return None
     own, info = node.meta.get("tensor"), node_argument(total, 0).meta.get("tensor")
-    is_kept = len(total.users) == 1 and total.args[2:] == (True,) and not total.kwargs
-    if not is_kept or not own or not info or not info.shape or any(type(n) is str for n in info.shape):
+    if not own or not info or not info.shape or any(type(n) is str for n in info.shape):
         return None
     dims: Any = total.args[1]
     summed = {dim % len(info.shape) for dim in dims}
@@ -171,6 +170,11 @@ def _sum_of_view(node: Node) -> Node | None:
         shorter = node.graph.call_function(aten.sum.dim_IntList, total.args[:2])
     shorter.meta.update(node.meta)
     return shorter
+
+
+def _keeps_dimensions(node: Node) -> bool:
+    """Whether a node is a sum whose result has the summed dimensions, of one element."""
+    return node.target is aten.sum.dim_IntList and node.args[2:] == (True,) and not node.kwargs
 
 
 def drop_dead(program: Program) -> Program:

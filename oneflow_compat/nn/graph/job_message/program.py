@@ -21,6 +21,15 @@ from ...._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
 from ..graph_repr import _device
 from .calls import CALLS, PARTS
 from .job_conf import JobConfigProto
+from .node_calls import (
+    argument_at,
+    arguments_by_name,
+    is_in_place,
+    makes_several,
+    operator_name,
+    positional,
+    schema_of,
+)
 from .op_conf import AttrValue, BlobDesc, ListString, OperatorConf
 from .views import numbers
 
@@ -30,7 +39,7 @@ if TYPE_CHECKING:
     from ...._graph import Program
     from ..graph_members import GraphMembers
     from ..graph_repr import ModuleCalls
-    from .views import Arguments, Settings, Value
+    from .views import Settings, Value
 
 
 # OneFlow's prefix for values that activation checkpointing recomputes
@@ -108,7 +117,7 @@ class JobWriter:
 
     def _write_results(self, program: Program, returned: Sequence[str]) -> None:
         """Write an output operator for each tensor that build() returned."""
-        for name, node in zip(returned, _args(program.graph.output_node())[0]):
+        for name, node in zip(returned, positional(program.graph.output_node())[0]):
             op = self._op(name, _device(node))
             setattr(op.output_conf, "in", self.names.get(node, node.name))
             op.output_conf.out = "out"
@@ -130,28 +139,28 @@ class JobWriter:
 
     def _call(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:
-            self.names[node] = self._part(node, *_args(node))
+            self.names[node] = self._part(node, *positional(node))
             return
-        op_name, in_place = _opname(node), _is_in_place(node)
-        if op_name in PARTS and _makes_several(node):
+        op_name, in_place = operator_name(node), is_in_place(node)
+        if op_name in PARTS and makes_several(node):
             return  # written where one of its results is read
-        tensors = [a for a in _args(node) if isinstance(a, torch.fx.Node)]
+        tensors = [a for a in positional(node) if isinstance(a, torch.fx.Node)]
         self.names[node] = out = self._written(node, op_name, tensors)
         if in_place and tensors:
             self.names[tensors[0]] = out  # later readers of the tensor read the written value
 
     def _part(self, node: torch.fx.Node, source: torch.fx.Node, index: int) -> str:
-        op_name = _opname(source)
+        op_name = operator_name(source)
         out = (
-            PARTS[op_name](self, node, _arguments(source), index)
-            if op_name in PARTS and _makes_several(source) and self._sized(source, node)
+            PARTS[op_name](self, node, arguments_by_name(source), index)
+            if op_name in PARTS and makes_several(source) and self._sized(source, node)
             else None
         )
         if out is not None:
             return out
         if source not in self.names:
             self.names[source] = self._plain(
-                source, op_name, [a for a in _args(source) if isinstance(a, torch.fx.Node)]
+                source, op_name, [a for a in positional(source) if isinstance(a, torch.fx.Node)]
             )
         return self._value(f"{self.names[source].rpartition('_')[0]}_{index}", node)
 
@@ -167,36 +176,36 @@ class JobWriter:
         if special is not None and (out := special(self, node)) is not None:
             return out
         if op_name in CALLS and hasattr(node.target, "_schema") and self._sized(node, node):
-            if (out := CALLS[op_name](self, node, _arguments(node))) is not None:
+            if (out := CALLS[op_name](self, node, arguments_by_name(node))) is not None:
                 return out
-        if op_name in GRAPH_ARITHMETIC and len(_args(node)) == 2 and not node.kwargs:
+        if op_name in GRAPH_ARITHMETIC and len(positional(node)) == 2 and not node.kwargs:
             return self._arithmetic(node, op_name)
         return self._plain(node, op_name, tensors)
 
     def _addmm(self, node: torch.fx.Node) -> str:
-        bias, a, b = _args(node)
+        bias, a, b = positional(node)
         product = self._matmul(node, a, b)
         return self.user(node, "broadcast_add", {"x": [product], "y": [bias]}, "z", {})
 
     def _transposed(self, node: torch.fx.Node) -> str:
         """Write a transpose; one that only products read becomes a setting of these products."""
-        if _opname(node) == "t" and all(_matrix_of(user, node) for user in node.users):
+        if operator_name(node) == "t" and all(_matrix_of(user, node) for user in node.users):
             self.turned.add(node)
-            return self.name_of(_args(node)[0])
-        perm = list(range(len(self.shape_of(_args(node)[0]))))
-        i, j = _args(node)[1:] or (0, len(perm) - 1)
+            return self.name_of(positional(node)[0])
+        perm = list(range(len(self.shape_of(positional(node)[0]))))
+        i, j = positional(node)[1:] or (0, len(perm) - 1)
         perm[i], perm[j] = perm[j], perm[i]
         settings = {"perm": ("at_list_int32", perm)}
-        return self.user(node, "transpose", {"input": [_args(node)[0]]}, "output", settings)
+        return self.user(node, "transpose", {"input": [positional(node)[0]]}, "output", settings)
 
     def _plain(self, node: torch.fx.Node, op_name: str, tensors: Sequence[torch.fx.Node]) -> str:
         """Write one operator under the name in the table, or under ATen's name."""
         if op_name not in GRAPH_OPERATORS:
             return self.user(node, op_name, {"in": node.all_input_nodes}, "out", _settings(node))
         op_type, inputs, output, settings = GRAPH_OPERATORS[op_name]
-        flat: Any = _args(node)[0] if isinstance(_args(node)[0], (list, tuple)) else None
+        flat: Any = positional(node)[0] if isinstance(positional(node)[0], (list, tuple)) else None
         operands = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
-        values = {k: (field, _argument(node, k, position)) for k, (field, position) in settings.items()}
+        values = {k: (field, argument_at(node, k, position)) for k, (field, position) in settings.items()}
         return self.user(node, op_type, operands, output, values)
 
     def name_of(self, x: Value) -> str:
@@ -219,7 +228,7 @@ class JobWriter:
         return self.shapes.get(node) or node.meta["tensor"][0]
 
     def _convolution(self, node: torch.fx.Node) -> str:
-        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = _args(node)
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = positional(node)
         shape = self.shape_of(weight)
         settings = {
             "filters": ("at_int32", shape[1] * groups if transposed else shape[0]),
@@ -269,7 +278,7 @@ class JobWriter:
         return self.scalar(node, "mul", total, 1.0 / max(1, math.prod(shape[d] for d in dims)))
 
     def _arithmetic(self, node: torch.fx.Node, op_name: str) -> str:
-        x, y = _args(node)
+        x, y = positional(node)
         if isinstance(x, torch.fx.Node) and isinstance(y, torch.fx.Node):
             return self.user(node, f"broadcast_{op_name}", {"x": [x], "y": [y]}, "z", {})
         return self.scalar(node, op_name, *((x, y) if isinstance(x, torch.fx.Node) else (y, x)))
@@ -291,7 +300,7 @@ class JobWriter:
 
         Return the name of its value, which has the node's shape and dtype unless others are given.
         """
-        meta = (_args(node)[0] if node.target is operator.getitem else node).meta
+        meta = (positional(node)[0] if node.target is operator.getitem else node).meta
         module = meta.get("module") or ""
         prefix = (_RECOMPUTED if meta.get("recomputed") else "") + (f"{module}-" if module else "")
         name = f"{prefix}{op_name}-{self.count}"
@@ -341,51 +350,10 @@ def _is_one(info: object) -> bool:
     return isinstance(info, tuple) and len(info) > 1 and isinstance(info[0], (tuple, torch.Size))
 
 
-def _aten_name(node: torch.fx.Node) -> str:
-    return str(getattr(node.target, "_opname", None) or getattr(node.target, "__name__", None) or node.target)
-
-
-def _opname(node: torch.fx.Node) -> str:
-    """Return ATen's name of the operator, without the underscore of in-place operators."""
-    return _aten_name(node).rstrip("_")
-
-
-def _is_in_place(node: torch.fx.Node) -> bool:
-    return _aten_name(node).endswith("_")
-
-
-def _makes_several(node: torch.fx.Node) -> bool:
-    schema = _schema(node)
-    if schema is None:
-        return False
-    returns = schema.returns
-    return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
-
-
-def _args(node: torch.fx.Node) -> tuple[Any, ...]:
-    """Return the positional arguments of a node. torch.fx types each of them as a union of 15 types."""
-    return node.args
-
-
-def _schema(node: torch.fx.Node) -> Any:
-    """Return the schema of an ATen operator; None for another function."""
-    return getattr(node.target, "_schema", None)
-
-
-def _arguments(node: torch.fx.Node) -> Arguments:
-    """Return ATen's arguments by name, including omitted ones."""
-    named = _schema(node).arguments
-    return {
-        **{a.name: a.default_value for a in named},
-        **dict(zip((a.name for a in named), _args(node))),
-        **node.kwargs,
-    }
-
-
 def _matrix_of(user: torch.fx.Node, node: torch.fx.Node) -> bool:
     """Return True if `node` is a matrix operand of the product `user`."""
     op_name = getattr(user.target, "_opname", None)
-    return op_name in ("mm", "addmm") and not (op_name == "addmm" and _args(user)[0] is node)
+    return op_name in ("mm", "addmm") and not (op_name == "addmm" and positional(user)[0] is node)
 
 
 def _describe(conf: Any, shape: Sequence[int | str], dtype: torch.dtype | None) -> None:
@@ -394,21 +362,12 @@ def _describe(conf: Any, shape: Sequence[int | str], dtype: torch.dtype | None) 
     conf.data_type = data_type_number(dtype)
 
 
-def _argument(node: torch.fx.Node, name: str, position: object) -> Any:
-    """Return ATen's argument at this position, or the constant; the stride defaults to the window size."""
-    if type(position) is not int:
-        return position
-    rest = _schema(node).arguments[position:]
-    value = _args(node)[position] if position < len(_args(node)) else rest[0].default_value if rest else None
-    return _args(node)[1] if name == "stride" and not value else value
-
-
 def _settings(node: torch.fx.Node) -> Settings:
     """Return the arguments that are not tensors, under ATen's names."""
-    schema = _schema(node)
+    schema = schema_of(node)
     if schema is None:
         return {}
-    arguments = [*zip((a.name for a in schema.arguments), _args(node)), *node.kwargs.items()]
+    arguments = [*zip((a.name for a in schema.arguments), positional(node)), *node.kwargs.items()]
     return {name: (field, value) for name, value in arguments if (field := _field_of(value))}
 
 
@@ -443,9 +402,9 @@ def _float32(value: float) -> float:
 # ATen operator -> how it is written; a writer returns None where the general form serves
 _SPECIAL = {
     "convolution": JobWriter._convolution,
-    "mm": lambda writer, node: writer._matmul(node, *_args(node)),
+    "mm": lambda writer, node: writer._matmul(node, *positional(node)),
     "addmm": JobWriter._addmm,
-    "mean": lambda writer, node: writer._mean(node, *_args(node)),
+    "mean": lambda writer, node: writer._mean(node, *positional(node)),
     "t": JobWriter._transposed,
     "transpose": JobWriter._transposed,
 }

@@ -40,7 +40,7 @@ def last_entry(graph: GraphMembers, what: str) -> Entry:
             f"{what}: graph {graph.name} has no program yet; call it once (or build_graph) with arguments of"
             " the shapes to be saved"
         )
-    return graph._engine._last
+    return graph._engine.last_entry
 
 
 def to_html(
@@ -114,13 +114,11 @@ def _others(graph: GraphMembers, entry: Entry) -> list[Entry]:
     """Return the other programs that serve calls of the current graph, the most recent first."""
     # a loaded graph does not check the context of its call
     around = lambda e: e.key[:3] if e.key[:1] == ("autocast",) else None
-    entries = [
-        e for variants in reversed(graph._engine._entries.values()) for e in variants if e is not entry
-    ]
     return [
         e
-        for e in entries
-        if e.serves_later_calls
+        for e in graph._engine.cache.recent_first
+        if e is not entry
+        and e.serves_later_calls
         and not (e.effects.state_values or _decided_by_steps(e) or _uses_argument_objects(e))
         and around(e) == around(entry)
         and e.prologue.holds_without_arguments()
