@@ -10,7 +10,7 @@ optimizers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.modules import module as module_hooks
@@ -23,7 +23,9 @@ from .support import why_unobserved
 
 if TYPE_CHECKING:
     from torch.nn import Module
+    from torch.optim import Optimizer
 
+    from .hooks.reads import Reads
 
 __all__ = [
     "facts_of_arguments",
@@ -61,14 +63,14 @@ def observe_steps(ends_capture: bool) -> Any:
     return StepObserver(capturing, ends_capture)
 
 
-def leave_out_state(reads: Any, optimizers: Any) -> None:
+def leave_out_state(reads: Reads, optimizers: Sequence[Optimizer]) -> None:
     """Make no guards of the groups, parameters and state of optimizers, which have tests of their own."""
     from .step_observer import leave_out_state  # the same
 
     leave_out_state(reads, optimizers)
 
 
-def leave_out_new_state(reads: Any, optimizers: Any) -> None:
+def leave_out_new_state(reads: Reads, optimizers: Sequence[Optimizer]) -> None:
     """The same for the state that step() has created."""
     from .step_observer import leave_out_new_state  # the same
 

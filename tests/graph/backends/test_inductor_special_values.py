@@ -136,3 +136,23 @@ def test_fractional_pooling_has_eagers_windows(dtype):
 
     x = torch.randn(2, 4, 9, 9, 9).to(dtype)
     assert_equal(on_inductor(build, x), build(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_casts_to_half_types_round(dtype):
+    """A position above 256 is no number of bfloat16, so its cosine is that of another one."""
+
+    def build(positions, x):
+        low = x.to(dtype)
+        return [
+            positions.to(dtype).cos(),
+            low.float() * 2,
+            low.cos(),
+            positions + low,
+            positions.to(dtype) == positions,
+            (low * 0.3 + low).sin(),
+        ]
+
+    positions = torch.arange(600) * 7
+    x = torch.linspace(-300, 300, 600)
+    assert_equal(on_inductor(build, positions, x), build(positions, x))
