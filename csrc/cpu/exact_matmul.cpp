@@ -16,6 +16,8 @@ namespace oneflow_ext {
 namespace {
 
 constexpr int64_t kLeastWork = 100'000;  // floating-point operations that make a trial worth its time
+constexpr double kFreeSeconds = 0.5;     // of trials in a process, after which a trial waits for
+constexpr int kCallsBeforeTrial = 32;    // calls of a shape: a program may meet many lengths, each one once
 constexpr int64_t kMostMemory = 1 << 27;  // elements of a trial's tensors
 
 // A rule gives the size of MKL's blocks of K. Its number is the size. If K is larger, but smaller than twice
@@ -103,7 +105,8 @@ bool is_worth_trial(const ProductCall& call) {
 
 class Decisions {
  public:
-  Decision of(const Tensor& like, const ProductCall& call) {
+  // `at_once`: try a product that is met for the first time, whatever time other trials took.
+  Decision of(const Tensor& like, const ProductCall& call, bool at_once) {
     if (!can_run_in_blocks(call) || !is_worth_trial(call)) return {0, false};
     const Key key = key_of(call);
     {
@@ -111,8 +114,11 @@ class Decisions {
       const auto at = decisions_.find(key);
       if (at != decisions_.end()) return at->second;
     }
+    if (!at_once && is_early(key)) return {0, false};
+    const double begin = seconds_of_thread();
     const Decision decision = tried(like, call, fitting_rules(like));
     std::unique_lock<std::shared_mutex> lock(mutex_);
+    spent_ += seconds_of_thread() - begin;
     decisions_[key] = decision;
     return decision;
   }
@@ -143,16 +149,27 @@ class Decisions {
   void replace_candidates(const Rules& candidates) {
     std::unique_lock<std::shared_mutex> lock(mutex_);
     candidates_ = candidates.empty() ? kRules : candidates;
-    are_tried_ = false;
-    decisions_.clear();
+    are_tried_ = false, spent_ = 0;
+    decisions_.clear(), calls_.clear();
   }
 
  private:
+  static constexpr size_t kMostShapes = 1 << 16;
   std::shared_mutex mutex_;
   std::unordered_map<Key, Decision, Hash> decisions_;
   Rules candidates_ = kRules;
+  std::unordered_map<Key, int, Hash> calls_;  // of products that wait for a trial
   Rules fitting_;
   bool are_tried_ = false;
+  double spent_ = 0;  // seconds
+
+  // Whether a trial of the product would cost more than it may save.
+  bool is_early(const Key& key) {
+    std::unique_lock<std::shared_mutex> lock(mutex_);
+    if (spent_ < kFreeSeconds) return false;
+    if (calls_.size() > kMostShapes) calls_.clear();
+    return ++calls_[key] < kCallsBeforeTrial;
+  }
 
   static Decision tried(const Tensor& like, const ProductCall& call, const Rules& rules) {
     std::vector<int64_t> depths;
@@ -233,7 +250,7 @@ float* values(const Tensor& x) { return static_cast<float*>(x.data_ptr()); }
 // aten::mm, bmm, addmm or baddbmm.
 Tensor exact_product(const std::optional<Tensor> addend, const Tensor a, const Tensor b) {
   const Prepared product = prepared("exact_product", addend, a, b);
-  const Decision decision = decisions().of(a, product.call);
+  const Decision decision = decisions().of(a, product.call, false);
   if (decision.is_faster) {
     try {
       run_in_blocks(product.call, decision.depth, values(product.out));
@@ -260,7 +277,7 @@ Tensor product_in_blocks(const std::optional<Tensor> addend, const Tensor a, con
 }
 
 std::vector<int64_t> product_blocks(const std::optional<Tensor> addend, const Tensor a, const Tensor b) {
-  const Decision decision = decisions().of(a, prepared("product_blocks", addend, a, b).call);
+  const Decision decision = decisions().of(a, prepared("product_blocks", addend, a, b).call, true);
   return {decision.depth, decision.is_faster};
 }
 

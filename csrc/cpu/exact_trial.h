@@ -128,6 +128,16 @@ inline void make_special(const Line& line, int64_t index, int64_t lines) {
   }
 }
 
+// The time that this thread has run, which another process cannot lengthen.
+inline double seconds_of_thread() {
+#if defined(CLOCK_THREAD_CPUTIME_ID)
+  timespec time;
+  if (!clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time))
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+#endif
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 // The operands of a call with other values, and ATen's result.
 class Trial {
  public:
@@ -186,20 +196,11 @@ class Trial {
   uint64_t expected_ = 0;  // of ATen's result
   double seconds_of_aten_ = 0, seconds_ = 0;
 
-  // The time of this thread, which another process cannot lengthen.
   template <class Function>
   static double seconds(const Function& function) {
-    const double begin = now();
+    const double begin = seconds_of_thread();
     function();
-    return now() - begin;
-  }
-  static double now() {
-#if defined(CLOCK_THREAD_CPUTIME_ID)
-    timespec time;
-    if (!clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time))
-      return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-#endif
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return seconds_of_thread() - begin;
   }
   double seconds_in_aten() const {
     return seconds([&] { run_in_aten(out_, addend_ ? &addend_->tensor : nullptr, a_.tensor, b_.tensor); });
