@@ -27,6 +27,7 @@ using Rules = std::vector<int64_t>;
 const Rules kRules = {192,  256,  384,  128,  320,  512,  -384, -336,
                       -256, -192, -320, -448, -512, -128, 0};
 constexpr int64_t kMostRule = 1 << 20;
+constexpr int64_t kTriedDepths[] = {300, 385, 1000};
 int64_t depth_of(int64_t rule, int64_t k) {
   const int64_t size = std::abs(rule);
   if (!rule || k <= size) return k;
@@ -123,24 +124,28 @@ class Decisions {
     return decision;
   }
 
-  // The candidates that have ATen's bits here, tried with several K. The first call of a process tries them.
+  // The first candidate that has ATen's bits here, tried with several K by the first call of a process.
   Rules fitting_rules(const Tensor& like) {
     {
       std::shared_lock<std::shared_mutex> lock(mutex_);
       if (are_tried_) return fitting_;
     }
-    Rules rules = candidates_;
-    for (const int64_t k : {300, 385, 1000}) {
-      const std::vector<float> memory(1);
-      constexpr int64_t size = 48;
-      const Operand a{memory.data(), {size * k, k, 1}}, b{memory.data(), {size * k, size, 1}};
-      try {
-        Trial trial(like, {2, 1, size, size, k, a, b, {nullptr, {0, 0, 0}}, 1});
-        rules.erase(std::remove_if(rules.begin(), rules.end(),
-                                   [&](int64_t rule) { return !trial.fits(depth_of(rule, k)); }),
-                    rules.end());
-      } catch (const std::exception&) { rules.clear(); }
-    }
+    Rules rules;
+    const float memory = 0;
+    constexpr int64_t size = 48;
+    try {
+      std::vector<Trial> trials;
+      for (const int64_t k : kTriedDepths) {
+        const Operand a{&memory, {size * k, k, 1}}, b{&memory, {size * k, size, 1}};
+        trials.emplace_back(like, ProductCall{2, 1, size, size, k, a, b, {nullptr, {0, 0, 0}}, 1});
+      }
+      const auto fits = [&](int64_t rule) {
+        return std::all_of(trials.begin(), trials.end(),
+                           [&](Trial& trial) { return trial.fits(depth_of(rule, trial.depth())); });
+      };
+      const auto rule = std::find_if(candidates_.begin(), candidates_.end(), fits);
+      if (rule != candidates_.end()) rules.push_back(*rule);
+    } catch (const std::exception&) {}  // the processor has no such kernel
     std::unique_lock<std::shared_mutex> lock(mutex_);
     are_tried_ = true, fitting_ = rules;
     return rules;

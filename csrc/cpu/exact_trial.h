@@ -167,6 +167,8 @@ class Trial {
     expected_ = digest();
   }
 
+  int64_t depth() const { return call_.k; }
+
   // Whether the product in blocks has ATen's bits. All NaN are equal.
   bool fits(int64_t depth) {
     seconds_ = seconds_in_blocks(depth);
