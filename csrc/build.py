@@ -76,6 +76,7 @@ def _units(cuda):
         (SOURCES / "cpu" / "detection.cpp", False, stable + ("-O3",)),
         (SOURCES / "cpu" / "sequences.cpp", False, stable + ("-O3",)),
         (SOURCES / "cpu" / "matmul.cpp", False, stable + ("-O3",)),
+        (SOURCES / "cpu" / "exact_matmul.cpp", False, stable + ("-O3",)),
         (SOURCES / "cpu" / "convolution.cpp", False, stable + ("-O3",)),
         (SOURCES / "cpu" / "best.cpp", False, ()),
     ]

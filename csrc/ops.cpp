@@ -82,6 +82,16 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
   // a (M, K) @ b (K, N) in float32, with oneDNN's block kernels. CPU only.
   m.def("mm(Tensor a, Tensor b) -> Tensor");
   m.def("bmm(Tensor a, Tensor b) -> Tensor");  // (B, M, K) @ (B, K, N)
+  // aten::mm, addmm, bmm or baddbmm of float32, with ATen's bits: in blocks of oneDNN if these have ATen's
+  // bits and are faster, else in ATen (cpu/exact_matmul.cpp). CPU only.
+  m.def("exact_product(Tensor? addend, Tensor a, Tensor b) -> Tensor");
+  // The same in blocks of `depth` elements of K, whatever ATen's bits are.
+  m.def("product_in_blocks(Tensor? addend, Tensor a, Tensor b, int depth) -> Tensor");
+  // -> depth of the blocks that have ATen's bits (0: none), and whether exact_product uses them, for operands
+  // of this shape, layout and place in a cache line. Their values are not read.
+  m.def("product_blocks(Tensor? addend, Tensor a, Tensor b) -> int[]");
+  // Replace the rules of blocks to try (none: the built-in ones), and forget all trials. For tests.
+  m.def("product_rules(Tensor like, int[] candidates) -> ()");
   // aten::convolution without bias and groups, and its gradients, for float32 images (N, C, H, W) and a
   // weight (O, C, kh, kw). The gradient of the images (h x w pixels) requires a stride of 1. Arguments are
   // integers instead of lists: for lists, inductor includes headers whose templates took a third of the

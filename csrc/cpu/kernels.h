@@ -211,6 +211,9 @@ struct Kernels {
   // to (columns, rows) = transpose of from (rows, columns); step and to_step are row strides in elements.
   void (*transpose)(const float* from, int64_t step, int64_t rows, int64_t columns, float* to,
                     int64_t to_step);
+  // c = addend + c; see addend.h
+  void (*add_to_rows)(float* c, int64_t step, int64_t rows, int64_t columns, const float* addend, int64_t row,
+                      int64_t column);
 };
 
 const Kernels& default_kernels();

@@ -1,4 +1,5 @@
 // The kernel table compiled for one instruction set (flags in csrc/build.py).
+#include "addend.h"
 #include "blocks.h"
 #include "image.h"
 #include "optimizer.h"
@@ -32,7 +33,8 @@ const Kernels& default_kernels() {
                                 gru,
                                 gru_backward,
                                 image_planes,
-                                transpose<float>};
+                                transpose<float>,
+                                add_to_rows};
   return table;
 }
 

@@ -6,15 +6,6 @@ namespace {
 
 using torch::stable::parallel_for;
 
-// A matrix in memory: element (i, j) is at i * row + j * column; one of the two strides is 1.
-struct Matrix {
-  const float* data;
-  int64_t rows, columns, row, column;
-  Matrix transposed() const { return {data, columns, rows, column, row}; }
-  Matrix at(const float* address) const { return {address, rows, columns, row, column}; }
-  int64_t size() const { return rows * columns; }
-};
-
 // The matrix in row-major order: itself, or a copy owned by `copy`.
 Matrix by_rows(const Matrix& m, Numbers& copy) {
   if (m.column == 1) return m;

@@ -34,6 +34,15 @@ inline void transpose(const float* from, int64_t step, int64_t rows, int64_t col
       });
 }
 
+// A matrix in memory: element (i, j) is at i * row + j * column; one of the two strides is 1.
+struct Matrix {
+  const float* data;
+  int64_t rows, columns, row, column;
+  Matrix transposed() const { return {data, columns, rows, column, row}; }
+  Matrix at(const float* address) const { return {address, rows, columns, row, column}; }
+  int64_t size() const { return rows * columns; }
+};
+
 using Numbers = std::unique_ptr<float[]>;
 inline Numbers numbers(int64_t count) { return Numbers(new float[count]); }
 

@@ -132,6 +132,10 @@ FAKES: dict[str, Callable[..., Any]] = {
     "gru_backward": _gru_backward_fake,
     "mm": lambda a, b: a.new_empty(a.shape[0], b.shape[1]),
     "bmm": lambda a, b: a.new_empty(*a.shape[:2], b.shape[2]),
+    "exact_product": lambda addend, a, b: a.new_empty(*a.shape[:-1], b.shape[-1]),
+    "product_blocks": lambda addend, a, b: [0, 0],
+    "product_rules": lambda like, candidates: None,
+    "product_in_blocks": lambda addend, a, b, depth: a.new_empty(*a.shape[:-1], b.shape[-1]),
     "convolution": _convolution_fake,
     "convolution_backward_input": lambda dy, weight, h, w, *window: dy.new_empty(
         dy.shape[0], weight.shape[1], h, w

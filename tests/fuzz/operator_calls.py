@@ -560,6 +560,12 @@ def _unique_pairs(rng):
     ]
 
 
+def _product(rng):
+    a, b = rng.choice((_mm, _bmm))(rng)
+    n = b.shape[-1]
+    return [rng.choice((None, spec(n), spec(a.shape[-2], n), spec(1, 1))), a, b]
+
+
 BUILDERS: dict[str, Callable[[random.Random], list]] = {
     "pointwise": _pointwise,
     "fake_quantize": _fake_quantize,
@@ -588,6 +594,10 @@ BUILDERS: dict[str, Callable[[random.Random], list]] = {
     "blocks": _new_blocks,
     "mm": _mm,
     "bmm": _bmm,
+    "exact_product": _product,
+    "product_in_blocks": lambda rng: [*_product(rng), rng.randint(1, 8)],
+    "product_blocks": _product,
+    "product_rules": lambda rng: [spec(_size(rng)), []],
     "convolution": _convolution,
     "convolution_backward_input": _convolution_backward_input,
     "convolution_backward_weight": _convolution_backward_weight,

@@ -74,6 +74,11 @@ def samples():
     yield ops.blocks, ([x.detach(), x.detach()], 2, [9, 1, 2, 3, -1, -1, 6, 0, 1, -1, -1, 0], [0.5])
     yield ops.mm, (torch.randn(5, 7), torch.randn(7, 3))
     yield ops.bmm, (torch.randn(2, 5, 7), torch.randn(2, 7, 3))
+    yield ops.exact_product, (None, torch.randn(5, 7), torch.randn(7, 3))
+    yield ops.exact_product, (torch.randn(64), torch.randn(2, 64, 64), torch.randn(2, 64, 64))
+    yield ops.product_blocks, (None, torch.randn(5, 7), torch.randn(7, 3))
+    yield ops.product_rules, (torch.randn(1), [])
+    yield ops.product_in_blocks, (torch.randn(33), torch.randn(40, 70), torch.randn(70, 33), 32)
     yield ops.convolution, (torch.randn(2, 3, 6, 5), torch.randn(4, 3, 3, 2), 2, 1, 1, 0, 1, 2)
     yield ops.convolution_backward_input, (torch.randn(2, 4, 6, 4), torch.randn(4, 3, 3, 2), 6, 5, 1, 0, 1, 1)
     yield (
