@@ -1,6 +1,7 @@
 """Values that a step puts into lists, dicts and attributes outside: each run stores its own."""
 
 import collections
+import copy
 import functools
 import heapq
 import queue
@@ -11,6 +12,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import oneflow as flow
 
@@ -625,3 +627,20 @@ def test_a_tensor_that_each_call_reads_and_stores_anew_is_carried_by_one_program
     if name != "in_place":
         assert all(torch.equal(tensor, copy) for tensor, copy in kept)
     assert 1 <= len(run.graph._engine.programs) <= programs
+
+
+def test_a_list_that_a_refused_capture_has_replaced_is_there_again():
+    """The old list got an element before, which is taken back as well."""
+    model, log = nn.Linear(2, 2), {"kept": []}
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        log["kept"].append(copy.deepcopy(model.state_dict()))
+        log["kept"] = log["kept"][-2:]
+
+    step = flow.compile_step(step, backend="aten")
+    for count in (1, 2, 2):
+        step(torch.ones(1, 2))
+        assert len(log["kept"]) == count
+        assert not any(isinstance(tensor, FakeTensor) for state in log["kept"] for tensor in state.values())

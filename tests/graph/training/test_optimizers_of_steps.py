@@ -164,3 +164,32 @@ def test_another_schedule_in_the_place_of_the_first_one_is_stepped(gamma):
         return left
 
     assert rates(is_compiled=True) == rates(is_compiled=False)
+
+
+class Counts(client.Plain):
+    def update(self, group, p, state):
+        state["count"] = state.get("count", 0) + 1
+        p.sub_(p.grad, alpha=group["lr"] / state["count"])
+
+
+@pytest.mark.eager_calls
+def test_numbers_in_the_state_of_an_optimizer_that_steps_behind_the_program_stay():
+    def counts(is_compiled):
+        torch.manual_seed(0)
+        model, losses, left = nn.Linear(4, 3), [], []
+        optimizer = Counts(model.parameters())
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            losses.append(f"{float(loss.detach()):.3f}")  # from here on in Python
+            optimizer.step()
+
+        run = flow.compile_step(step, backend="aten") if is_compiled else step
+        for _ in range(5):
+            run(torch.ones(2, 4))
+            left.append([optimizer.state[p]["count"] for p in model.parameters()])
+        return left, losses
+
+    assert counts(is_compiled=True) == counts(is_compiled=False)

@@ -95,6 +95,7 @@ class StateChanges:
         recorder: Recorder
         state: StateMap
         trace: ScalarTrace
+        stepped: set[int]
         snapshots: list[Any]
         elements_before: dict[int, list[Any]]
         state_values: list[StateValue]
@@ -123,6 +124,8 @@ class StateChanges:
     def _adopted_state(self) -> list[AdoptedState]:
         adopted: list[AdoptedState] = []
         for index, (optimizer, _) in enumerate(self.state.optimizers):
+            if index not in self.stepped:  # lines behind the program may step it
+                continue
             for g, key, value in self.new_options.get(index, ()):
                 real = self._evaluate(value._of_node)
                 adopted.append(AdoptedState(GroupOption(index, g, (key,)), real, value))

@@ -85,6 +85,7 @@ class Update(StateChanges):
         self._options_before_step: list[dict[str, Any]] = []
         self.elements_before: dict[int, list[Any]] = {}  # elements of sets and deques in the state
         self.stepping = "the optimizer"  # the class whose step() is recorded
+        self.stepped: set[int] = set()  # indices of the optimizers whose step() was recorded
         self.created: list[CreatedState] = []  # before the step
         # optimizer -> [(group, key, tensor)] that the step put into param_groups
         self.new_options: dict[Any, Any] = {}
@@ -215,6 +216,7 @@ class Update(StateChanges):
     def _step(self, index: Any, optimizer: Optimizer) -> None:
         refuse_class(optimizer, self.state.optimizers[index][1])
         self.stepping = type(optimizer).__name__
+        self.stepped.add(index)
         self._make_options_live(index, optimizer)
         groups_before = [copied(g) for g in optimizer.param_groups]
         self._options_before_step = [dict(group) for group in optimizer.param_groups]

@@ -51,7 +51,7 @@ def settings(
         "size_asserts": False,
         "alignment_asserts": False,
         "fallback_random": True,  # ATen's samplers, whose numbers are eager's
-        # a cast to a half type rounds; inductor leaves it out, and the cosine of a large number is another one
+        # casts to half types round; inductor leaves them out: then the cosine of a large number is another
         "emulate_precision_casts": True,
     }
     if sum(samples(n.target) for n in graph.nodes) > 1:

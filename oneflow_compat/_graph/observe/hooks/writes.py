@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import collections
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import FunctionType
@@ -145,10 +146,14 @@ class Write:
         return replace(self, before=(*entries, *entries.values()))
 
     def settled(self, is_followed: Callable[[int, Any], bool] = lambda owner, key: False) -> Write:
-        """Return the write with the keys that it changed, because others may change later."""
+        """Return the write with the keys that it changed, because others may change later.
+
+        Another list is a change even if it is equal: `log["kept"] = log["kept"][-2:]` after an append to the
+        old list, which is taken back.
+        """
         if self.key is not None or not is_a(self.owner, dict):
             return self
-        keys = _changed_keys(self.before, contents(self.owner))
+        keys = _changed_keys(self.before, contents(self.owner), operator.is_)
         return replace(self, keys=tuple(key for key in keys if not is_followed(id(self.owner), key)))
 
     def current(self) -> Any:
@@ -287,12 +292,14 @@ def _entries(picture: tuple[Any, ...]) -> dict[Any, Any]:
     return dict(zip(picture[:half], picture[half:]))
 
 
-def _changed_keys(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[Any]:
+def _changed_keys(
+    before: tuple[Any, ...], now: tuple[Any, ...], is_same: Callable[[Any, Any], bool] = same_value
+) -> list[Any]:
     old, new = _entries(before), _entries(now)
     if old.keys() == new.keys() and tuple(old) != tuple(new):  # move_to_end()
         return list(old)
     pairs = ((key, old.get(key, MISSING), new.get(key, MISSING)) for key in {**old, **new})
-    return [key for key, was, now in pairs if not (same_value(was, now) or _is_of_capture(was))]
+    return [key for key, was, now in pairs if not (is_same(was, now) or _is_of_capture(was))]
 
 
 def _is_of_capture(value: object) -> bool:
