@@ -297,7 +297,7 @@ class Capture:
             refuse_skipped_numbers(self.update)
         self.left_gradients = gradients.finish(self.state)
         self.gradient_names = gradients.names(self.state)
-        self.observed = self.observed.with_guards(gradients.guards)
+        self.observed = self.observed.with_guards(gradients.guards, gradients.pinned)
 
     def _finish_reads(self, inputs: list[Any], results: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}

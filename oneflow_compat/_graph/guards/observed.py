@@ -34,8 +34,8 @@ class Observed:
     stores: tuple[Any, ...] = ()  # what each run puts into containers outside (observe/hooks/writes.py)
     argument_facts: tuple[Any, ...] = ()  # what build() asked of its arguments
 
-    def with_guards(self, guards: Iterable[Guard]) -> Observed:
-        return replace(self, guards=(*self.guards, *guards))
+    def with_guards(self, guards: Iterable[Guard], pinned: frozenset[int] = frozenset()) -> Observed:
+        return replace(self, guards=(*self.guards, *guards), pinned=self.pinned | pinned)
 
     def after_settings(self, settings: Iterable[Guard]) -> Observed:
         """Guard the settings of torch as they were when the capture began, before all else."""

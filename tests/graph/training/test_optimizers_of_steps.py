@@ -193,3 +193,32 @@ def test_numbers_in_the_state_of_an_optimizer_that_steps_behind_the_program_stay
         return left, losses
 
     assert counts(is_compiled=True) == counts(is_compiled=False)
+
+
+@pytest.mark.eager_calls
+def test_another_parameter_in_the_place_of_the_first_one_gets_its_gradient():
+    """The gradients of the others are zeroed and added to in place; the new parameter has none."""
+
+    def gradients(is_compiled):
+        torch.manual_seed(0)
+        model, texts, left = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)), [], []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
+            loss = model(x).square().mean()
+            loss.backward()
+            texts.append(f"{float(loss.detach()):.3f}")  # from here on in Python
+            optimizer.step()
+
+        run = flow.compile_step(step, backend="aten") if is_compiled else step
+        for i in range(5):
+            if i in (2, 4):
+                model[1].bias = nn.Parameter(torch.ones(3))
+            run(torch.ones(2, 4))
+            left.append([parameter.grad.clone() for parameter in model.parameters()])
+        return left
+
+    assert list(differences(gradients(is_compiled=False), gradients(is_compiled=True))) == []

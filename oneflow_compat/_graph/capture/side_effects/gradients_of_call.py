@@ -73,6 +73,7 @@ class GradientsOfCall:
         self._entries: dict[int, _Entry] = {}
         self._clears = False  # while zero_grad() runs, which asks whether there is a gradient
         self.guards: list[Guard] = []
+        self.pinned: frozenset[int] = frozenset()  # ids of the tensors whose gradients matter
         self.on_zero_grad: Callable[[Any], object] | None = None  # gets the optimizer or module
 
     # -- during the capture ---------------------------------------------------------------
@@ -186,8 +187,12 @@ class GradientsOfCall:
 
     # -- after build() --------------------------------------------------------------------
     def finish(self, state: StateMap) -> LeftGradients:
-        """Return what build() leaves. Then `guards` are those of the gradients that it found."""
+        """Return what build() leaves. Then `guards` are those of the gradients that it found.
+
+        A run reads and leaves gradients of the very tensors of the capture, so these are `pinned`.
+        """
         nodes, changed, cleared, without = [], [], [], []
+        pinned: set[int] = set()
         for entry in self._entries.values():
             now = entry.tensor.grad
             matters = entry.is_read or not entry.is_set and not self._is_untouched(entry, now)
@@ -196,7 +201,10 @@ class GradientsOfCall:
                     without.append(entry.tensor)
             elif not matters:
                 self._remove_input(entry)
-            if now is entry.twin and not entry.is_set:
+            is_left = now is not entry.twin or entry.is_set
+            if matters or is_left:
+                pinned.add(id(entry.tensor))
+            if not is_left:
                 continue
             self._check(entry, state)
             if now is None:
@@ -207,6 +215,7 @@ class GradientsOfCall:
         if without:
             label = "whether a parameter has a gradient before the call"
             self.guards.append(Guard(sources.Flag("grad"), tuple(without), None, label))
+        self.pinned = frozenset(pinned)
         dropped = (entry.tensor for entry in self._entries.values() if entry.is_set)
         return LeftGradients(tuple(nodes), tuple(changed), tuple(cleared), tuple(dropped))
 
