@@ -233,13 +233,8 @@ struct Prepared {
 Prepared prepared(const char* name, const std::optional<Tensor>& addend, const Tensor& a, const Tensor& b) {
   const Checks check(name);
   const int64_t dims = a.dim() == 3 ? 3 : 2;
-  check_operands(check, "a", a, "b", b, dims);
-  if (dims == 2)
-    check.shape("b", b, {a.size(1), kAny});
-  else
-    check.shape("b", b, {a.size(0), a.size(2), kAny});
-  std::vector<int64_t> sizes = shape(a);
-  sizes.back() = b.size(dims - 1);
+  check_floats(check, "a", a, "b", b, dims);  // ATen computes the product if torch has no oneDNN
+  const std::vector<int64_t> sizes = shape_of_product(check, a, b, dims);
   Operand extra{nullptr, {0, 0, 0}};
   if (addend) {
     check.same_options("addend", *addend, "a", a);

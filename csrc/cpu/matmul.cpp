@@ -57,12 +57,7 @@ Matrix matrix_of(const Tensor& x, Tensor& copy) {
 Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b) {
   const Checks check(name);
   check_operands(check, "a", a, "b", b, dims);
-  if (dims == 2)
-    check.shape("b", b, {a.size(1), kAny});
-  else
-    check.shape("b", b, {a.size(0), a.size(2), kAny});
-  std::vector<int64_t> sizes = shape(a);
-  sizes.back() = b.size(dims - 1);
+  const std::vector<int64_t> sizes = shape_of_product(check, a, b, dims);
   const Tensor out = fresh(a, sizes);
   float* y = static_cast<float*>(out.data_ptr());
   if (out.numel() == 0) return out;

@@ -46,13 +46,30 @@ struct Matrix {
 using Numbers = std::unique_ptr<float[]>;
 inline Numbers numbers(int64_t count) { return Numbers(new float[count]); }
 
-// Check that torch has oneDNN, and that the operands are float32 tensors on one device with `dims`
-// dimensions.
-inline void check_operands(const Checks& check, const char* a_name, const Tensor& a, const char* b_name,
-                           const Tensor& b, int64_t dims) {
+// Check that the operands are float32 tensors on one device with `dims` dimensions.
+inline void check_floats(const Checks& check, const char* a_name, const Tensor& a, const char* b_name,
+                         const Tensor& b, int64_t dims) {
   check.dtype(a_name, a, {ScalarType::Float}), check.dims(a_name, a, dims);
   check.same_options(b_name, b, a_name, a), check.dims(b_name, b, dims);
+}
+
+// The same, and that torch has oneDNN.
+inline void check_operands(const Checks& check, const char* a_name, const Tensor& a, const char* b_name,
+                           const Tensor& b, int64_t dims) {
+  check_floats(check, a_name, a, b_name, b, dims);
   if (!at::native::cpublas::brgemm) check.refuse(a_name, "be multiplied by oneDNN, found a torch without it");
+}
+
+// The shape of the product of two matrices, or of two batches of matrices if `dims` is 3.
+inline std::vector<int64_t> shape_of_product(const Checks& check, const Tensor& a, const Tensor& b,
+                                             int64_t dims) {
+  if (dims == 2)
+    check.shape("b", b, {a.size(1), kAny});
+  else
+    check.shape("b", b, {a.size(0), a.size(2), kAny});
+  std::vector<int64_t> sizes = shape(a);
+  sizes.back() = b.size(dims - 1);
+  return sizes;
 }
 
 }  // namespace oneflow_ext
