@@ -487,7 +487,7 @@ def scaler_left_open():
         loss = model(x).square().mean()
         scaler.scale(loss).backward()
         scaler.step(optimizer)
-        if float(loss) > 0:
+        if float(loss.detach()) > 0:
             scaler.update()
         return loss
 
