@@ -17,7 +17,6 @@ from .hooks.answers import active_function_modes
 from .hooks.entry_points import HOOKS, NOTHING, current
 from .hooks.reads import Reads
 from .hooks.unfollowed import TEXT, calling_site, is_at, is_logging, reads_objects
-from .hooks.writes import undo
 from .instrumentation.frames import observed_frames
 from .instrumentation.policy import (
     Policy,
@@ -85,13 +84,13 @@ class Observer:
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
             if self.takes_back or isinstance(exc[1], CAPTURED_AGAIN):
-                undo(self.reads.writes.noted, self.reads.writes.caches_before)
+                self.reads.writes.undo()
             del self.reads
 
     def undo_writes(self) -> None:
         """Take back what was written in this context, unless finish() has been called or an error left it."""
         if hasattr(self, "reads"):
-            undo(self.reads.writes.noted, self.reads.writes.caches_before)
+            self.reads.writes.undo()
 
     def _keep_counters(self) -> None:
         """Set counters back to what they were before build(), because each call counts, the first one too."""

@@ -61,6 +61,7 @@ class Settling:
         self._keys_read: set[tuple[int, Any]] = set()
         self._stores: list[Store] = []  # what each run does as build() did
         self._changed: list[Guard] = []  # of what build() reads and then changes itself
+        self._unnoted: list[Write] = []  # the changes among them that code made which is not observed
         self._objects_of_build: set[int] = set()  # ids of the objects that build() made
 
     def observed(
@@ -205,7 +206,9 @@ class Settling:
             pinned=result.pinned | pinned,
             stores=stores,
             undo_writes=functools.partial(
-                undo, [write.settled() for write in writes], self.reads.writes.caches_before
+                undo,
+                [write.settled() for write in (*writes, *self._unnoted)],
+                self.reads.writes.caches_before,
             ),
         )
         return result.ending_at(unfollowed[0]) if unfollowed else result
@@ -308,6 +311,8 @@ class Settling:
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
             self._changed.append(guard)
+            if guard.source is CONTENTS:
+                self._unnoted.append(Write.of_guard(guard))
         else:  # it counts by a number that only a run knows
             self._changed.append(guard)
 

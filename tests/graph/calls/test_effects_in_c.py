@@ -40,6 +40,8 @@ class World:
         self.number = ctypes.c_int(0)
         self.memory = mmap.mmap(-1, 8)
         self.objects = np.empty(2, dtype=object)
+        self.array = np.zeros(2)
+        self.semaphore = threading.Semaphore(100)
         self.hash = hashlib.sha256()
         self.packer = zlib.compressobj()
         self.variable = contextvars.ContextVar("variable", default=0)
@@ -117,6 +119,14 @@ def store_tensor_in_object_array(world, loss):
 
 def store_number_in_object_array(world, loss):
     world.objects[1] = loss.item()
+
+
+def add_at(world, loss):
+    np.add.at(world.array, [0], 1)
+
+
+def acquire_semaphore(world, loss):
+    world.semaphore.acquire(blocking=False)
 
 
 def hash_bytes(world, loss):
@@ -197,6 +207,8 @@ STATEMENTS = [
     write_memory_map,
     store_tensor_in_object_array,
     store_number_in_object_array,
+    add_at,
+    acquire_semaphore,
     hash_bytes,
     pack_bytes,
     set_context_variable,
@@ -224,6 +236,8 @@ def state_of(world):
         world.number.value,
         world.memory[:1],
         [str(value) for value in world.objects],
+        world.array.tolist(),
+        world.semaphore._value,
         world.hash.hexdigest(),
         world.packer.copy().flush(),
         world.variable.get(),
@@ -271,12 +285,27 @@ def restored_process():
     torch.autograd.set_detect_anomaly(False)
 
 
-def states_of_calls(folder, statement, compiled):
+class Changing(nn.Module):
+    """A model that makes a change, and then asks for a text, which no program has."""
+
+    def __init__(self, statement, world):
+        super().__init__()
+        self.layer, self.statement, self.world = nn.Linear(3, 1), statement, world
+
+    def forward(self, x):
+        hidden = self.layer(x)
+        self.statement(self.world, hidden.sum())
+        self.world.seen.append(f"{hidden.mean().item():.3f}")
+        return hidden.tanh()
+
+
+def states_of_calls(folder, statement, compiled, in_model=False):
     torch.manual_seed(0)
     random.seed(0)
     reset_process()
     torch.autograd.set_detect_anomaly(False)
-    model, world = nn.Linear(3, 1), World(folder)
+    world = World(folder)
+    model = Changing(statement, world) if in_model else nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
     def step(x):
@@ -284,7 +313,8 @@ def states_of_calls(folder, statement, compiled):
         loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
-        statement(world, loss)
+        if not in_model:
+            statement(world, loss)
         return loss.detach()
 
     run = flow.compile_step(step, backend="aten") if compiled else step
@@ -294,7 +324,7 @@ def states_of_calls(folder, statement, compiled):
             warnings.simplefilter("ignore")  # a call may run in eager mode
             for _ in range(4):
                 loss = run(torch.randn(2, 3, generator=torch.Generator().manual_seed(1)))
-                states.append((loss.item(), state_of(world), model.weight.tolist()))
+                states.append((loss.item(), state_of(world), [p.tolist() for p in model.parameters()]))
     finally:
         world.close()
     return states
@@ -305,6 +335,13 @@ def states_of_calls(folder, statement, compiled):
 def test_each_call_makes_the_change(tmp_path, statement):
     expected = states_of_calls(tmp_path / "eager", statement, compiled=False)
     assert states_of_calls(tmp_path / "step", statement, compiled=True) == expected
+
+
+@pytest.mark.usefixtures("restored_process")
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.__name__)
+def test_a_refused_capture_makes_no_change(tmp_path, statement):
+    expected = states_of_calls(tmp_path / "eager", statement, compiled=False, in_model=True)
+    assert states_of_calls(tmp_path / "step", statement, compiled=True, in_model=True) == expected
 
 
 @pytest.mark.usefixtures("restored_process")

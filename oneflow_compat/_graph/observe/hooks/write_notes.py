@@ -12,7 +12,7 @@ import torch
 from ...._public_module import own_names
 from ...code_origins import is_of_this_package
 from ...guards.counters import passes_on
-from ...guards.sources import CELL, Attribute, Contains, Element, Item
+from ...guards.sources import CELL, CONTENTS, Attribute, Contains, Element, Item
 from ...guards.values import FREE, attributes_of, contents, is_a, is_input
 from ...program.python_values import MISSING, is_python_class
 from ..instrumentation.instrument import Site
@@ -20,7 +20,7 @@ from ..instrumentation.policy import fills_for_good
 from .notes import ANY_KEY, Notes
 from .option_writes import OptionWrite, is_group, running_lines
 from .unfollowed import ARGUMENT_ATTRIBUTE, uncompared_array, unfollowed_object
-from .writes import Write, place
+from .writes import Write, place, undo
 
 if TYPE_CHECKING:
     pass
@@ -49,6 +49,17 @@ class WriteNotes:
         self.rearranged: set[int] = set()  # ids of lists that build() changed in another way than at the end
         self.option_writes: dict[int, OptionWrite] = {}  # id of a group of an optimizer -> its first write
         self.is_before_model: Callable[[], bool] = lambda: False  # whether build() has used no parameter yet
+
+    def unnoted(self) -> list[Write]:
+        """Return the changes of code that is not observed: np.add.at() changes its argument."""
+        noted = {id(write.owner) for write in self.noted if write.key is None} | self.notes.complete
+        guards = (guard for guard in self.notes.guards.values() if guard.source is CONTENTS)
+        writes = (Write.of_guard(guard) for guard in guards if id(guard.owner) not in noted and guard.site)
+        return [write for write in writes if _is_of_program(write) and write.changed(_is_never_followed)]
+
+    def undo(self) -> None:
+        """Take back all that build() has changed."""
+        undo([*self.noted, *self.unnoted()], self.caches_before)
 
     def store_attribute(self, instance: Any, name: str, site: Site) -> None:
         if is_a(instance, torch.nn.Module):
@@ -126,8 +137,16 @@ class WriteNotes:
 
         A list is no cache: add_param_group() appends to the groups of an optimizer.
         """
-        code = write.site.code
-        fills_cache = fills_for_good(code) and not is_a(write.owner, list)
-        if fills_cache or is_of_this_package(code.co_filename) or id(write.owner) in self.notes.complete:
-            return
-        self.noted.append(write)
+        if _is_of_program(write) and id(write.owner) not in self.notes.complete:
+            self.noted.append(write)
+
+
+def _is_of_program(write: Write) -> bool:
+    """Whether code of the program made it, and not code that fills a cache of a library."""
+    code = write.site.code
+    fills_cache = fills_for_good(code) and not is_a(write.owner, list)
+    return not fills_cache and not is_of_this_package(code.co_filename)
+
+
+def _is_never_followed(owner: int, key: object) -> bool:
+    return False

@@ -82,6 +82,11 @@ class Write:
     site: Site
     keys: tuple[Any, ...] | None = None  # of a dict: what build() changed, once that is known
 
+    @classmethod
+    def of_guard(cls, guard: Any) -> Write:
+        """Return the write of a container that has a guard of its contents."""
+        return cls(guard.owner, None, guard.value, guard.site)
+
     @property
     def what(self) -> str:
         """What build() changes, in words."""
