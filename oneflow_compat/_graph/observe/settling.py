@@ -61,7 +61,8 @@ class Settling:
         self._keys_read: set[tuple[int, Any]] = set()
         self._stores: list[Store] = []  # what each run does as build() did
         self._changed: list[Guard] = []  # of what build() reads and then changes itself
-        self._unnoted: list[Write] = []  # the changes among them that code made which is not observed
+        # changes that only a refusal takes back: of caches, and of what code changed that is not observed
+        self._undone: list[Write] = []
         self._objects_of_build: set[int] = set()  # ids of the objects that build() made
 
     def observed(
@@ -83,6 +84,8 @@ class Settling:
         reads.notes.guards, reads.notes.objects, reads.notes.opaque, reads.writes.noted = {}, {}, [], []
         reads.notes.seen.clear()
         reads.writes.snapshots.clear()
+        self._undone = [w for w in reads.writes.filled if id(w.owner) not in objects_of_build]
+        reads.writes.filled = []
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
@@ -207,7 +210,7 @@ class Settling:
             stores=stores,
             undo_writes=functools.partial(
                 undo,
-                [write.settled() for write in (*writes, *self._unnoted)],
+                [write.settled() for write in (*writes, *self._undone)],
                 self.reads.writes.caches_before,
             ),
         )
@@ -312,7 +315,7 @@ class Settling:
             opaque.append((guard.owner, guard.site, what))
             self._changed.append(guard)
             if guard.source is CONTENTS:
-                self._unnoted.append(Write.of_guard(guard))
+                self._undone.append(Write.of_guard(guard))
         else:  # it counts by a number that only a run knows
             self._changed.append(guard)
 

@@ -2,6 +2,7 @@
 
 import contextvars
 import ctypes
+import functools
 import gc
 import hashlib
 import mmap
@@ -405,3 +406,69 @@ def test_a_list_that_a_second_capture_has_replaced_is_there_again(tmp_path):
             run(torch.ones(1, 2))
             assert len(log["kept"]) == count
             assert torch.equal(log["kept"][-1]["w"], before)
+
+
+class Noting:
+    """An object whose special methods note that they ran."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    @functools.cached_property
+    def kept(self):
+        self.notes.append("kept")
+        return 1
+
+    def __dir__(self):
+        self.notes.append("dir")
+        return []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.notes.append(name)
+        return 1
+
+
+class Finalized:
+    def __init__(self, notes):
+        self.notes = notes
+
+    def __del__(self):
+        self.notes.append("del")
+
+
+SPECIAL_METHODS = {
+    "cached_property": lambda noting: noting.kept,
+    "dir": dir,
+    "attrgetter": operator.attrgetter("missing"),
+    "__del__": lambda noting: Finalized(noting.notes) and None,
+}
+
+
+@pytest.mark.parametrize("asks_for_text", [False, True], ids=["in a program", "refused"])
+@pytest.mark.parametrize("name", SPECIAL_METHODS)
+def test_special_methods_run_as_often_as_in_eager_mode(name, asks_for_text):
+    ask = SPECIAL_METHODS[name]
+
+    def notes_of_calls(compiled):
+        torch.manual_seed(0)
+        model, notes, count = nn.Linear(2, 1), [], 0
+        noting = Noting(notes)
+
+        def step(x):
+            nonlocal count
+            hidden = model(x)
+            count += 1
+            ask(noting)
+            text = f"{hidden.mean().item():.3f}" if asks_for_text else ""
+            hidden.sum().backward()
+            return text, count
+
+        run = flow.compile_step(step, backend="aten") if compiled else step
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a call may run in eager mode
+            results = [run(torch.ones(1, 2)) for _ in range(3)]
+        return results, notes
+
+    assert notes_of_calls(compiled=True) == notes_of_calls(compiled=False)

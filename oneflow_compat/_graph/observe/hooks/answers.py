@@ -8,6 +8,7 @@ import abc
 import contextvars
 import decimal
 import importlib.util
+import inspect
 import re
 import sys
 import types
@@ -105,6 +106,11 @@ def is_warning_an_error(category: type[Warning]) -> bool:
     """Whether the first filter for a category raises its warnings."""
     actions = (action for action, _, cls, *_ in warnings.filters if issubclass(category, cls))
     return next(actions, None) == "error"
+
+
+def _lists_its_names(cls: type) -> bool:
+    """Whether a class has a __dir__() in Python, whose code is observed."""
+    return type(inspect.getattr_static(cls, "__dir__", None)) is types.FunctionType
 
 
 def has_rates_of_optimizer(scheduler: Any) -> bool:
@@ -240,7 +246,7 @@ class AnswerReads:
             self.class_check(function, arguments)
         elif function is type and len(arguments) == 1 and is_python_class(type(subject)):
             self.notes.add(TYPE, subject, type(subject), f"the class of {type(subject).__name__}", site)
-        elif function is dir and attributes_of(subject) is not None:
+        elif function is dir and attributes_of(subject) is not None and not _lists_its_names(type(subject)):
             self.answer(dir, (subject,), f"dir({type(subject).__name__})", site)
 
     def class_check(self, function: object, arguments: Sequence[Any]) -> None:

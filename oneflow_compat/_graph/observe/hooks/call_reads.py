@@ -36,6 +36,7 @@ from .size_types import fix_size_whose_type_decides, need_numbers_of_numpy
 from .tensor_reads import TensorReads
 from .unfollowed import (
     EFFECT,
+    FINALIZER,
     GENERATOR,
     MEMORY,
     NUMPY_FUNCTION,
@@ -168,6 +169,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if what:
             self.notes.warn(site, what)
         if site.is_user and is_python_class(cls):
+            if type(inspect.getattr_static(cls, "__del__", None)) is types.FunctionType:
+                self.notes.warn(site, FINALIZER)
             self.constructor(cls, site)
         if cls is str:
             self.text_of_arrays(arguments, site)
@@ -194,7 +197,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if cls is operator.methodcaller and arguments:
             name, positional = _called_method(instance)
             self.attribute(arguments[0], name, site)
-            return self.call(getattr(arguments[0], name), positional, site)
+            method = inspect.getattr_static(type(arguments[0]), name, None)
+            return self.call(method, (arguments[0], *positional), site) if callable(method) else None
         what = unfollowed_function(instance) if cls is NUMPY_FUNCTION else None
         if what is not None:
             return self.notes.warn(site, what)
@@ -371,9 +375,11 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
     def attrgetter(self, function: object, arguments: Sequence[Any], site: Site) -> None:
         for path in function.__reduce__()[1]:
             value = arguments[0] if arguments else None
-            for name in path.split("."):
+            *outer, last = path.split(".")
+            for name in outer:
                 self.attribute(value, name, site)
                 value = getattr(value, name, None)
+            self.attribute(value, last, site)
 
 
 def _called_method(caller: operator.methodcaller) -> tuple[str, tuple[Any, ...]]:

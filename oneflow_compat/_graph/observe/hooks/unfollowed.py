@@ -36,6 +36,7 @@ LAZY = "a tensor without a shape: its module is a lazy one (nn.Lazy...) that nev
 OUTPUT = "a text that each call shows"
 WRITER = "what a function writes that other code calls"
 THREAD = "code that runs in another thread or process"
+FINALIZER = "an object whose __del__() each call runs"
 EFFECT = "a change outside of Python's objects, which each call makes"
 
 # module of a function written in C -> what its functions read, and which of them

@@ -43,6 +43,7 @@ class WriteNotes:
         self.snapshots: dict[Any, Any] = {}  # id(container) -> contents before build() changed it
         self.places: set[Any] = set()  # (id(owner), key) of what build() wrote and no dict has
         self.noted: list[Write] = []  # with what was there before
+        self.filled: list[Write] = []  # of caches, which stay filled unless the capture ends in an error
         # functions that keep their results, and how often they had computed one before each call
         self.caches_before: list[tuple[Any, int]] = []
         self.elements_read: set[int] = set()  # ids of lists that build() changed, and read without a guard
@@ -59,7 +60,7 @@ class WriteNotes:
 
     def undo(self) -> None:
         """Take back all that build() has changed."""
-        undo([*self.noted, *self.unnoted()], self.caches_before)
+        undo([*self.filled, *self.noted, *self.unnoted()], self.caches_before)
 
     def store_attribute(self, instance: Any, name: str, site: Site) -> None:
         if is_a(instance, torch.nn.Module):
@@ -137,8 +138,8 @@ class WriteNotes:
 
         A list is no cache: add_param_group() appends to the groups of an optimizer.
         """
-        if _is_of_program(write) and id(write.owner) not in self.notes.complete:
-            self.noted.append(write)
+        if id(write.owner) not in self.notes.complete:
+            (self.noted if _is_of_program(write) else self.filled).append(write)
 
 
 def _is_of_program(write: Write) -> bool:
