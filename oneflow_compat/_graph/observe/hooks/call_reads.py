@@ -285,6 +285,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         what = unfollowed_call(function, owner, name)
         if what is not None:
             return self.notes.warn(site, what)
+        if name == "requires_grad_" and is_a(owner, torch.Tensor):
+            self.writes.store_requires_grad(owner, site)
         self.sample(owner, name, site)
         if name == "__subclasses__" and is_a(owner, type):
             self.answer(function, (), f"{owner.__name__}.__subclasses__()", site)

@@ -13,7 +13,7 @@ from ...._public_module import own_names
 from ...code_origins import is_of_this_package
 from ...guards.counters import passes_on
 from ...guards.sources import CELL, CONTENTS, Attribute, Contains, Element, Item
-from ...guards.values import FREE, attributes_of, contents, is_a, is_input
+from ...guards.values import FREE, attributes_of, contents, is_a, is_fake, is_input
 from ...program.python_values import MISSING, is_python_class
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import fills_for_good
@@ -67,6 +67,8 @@ class WriteNotes:
             self.notes.note_module(instance)
         if is_a(instance, torch.Tensor) and not hasattr(torch.Tensor, name) and is_input(instance):
             return self.notes.warn(site, ARGUMENT_ATTRIBUTE)
+        if name == "requires_grad" and is_a(instance, torch.Tensor):
+            return self.store_requires_grad(instance, site)
         attributes = own_names(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
         if _is_set_in_c(instance, name):
             attributes = None
@@ -77,6 +79,12 @@ class WriteNotes:
             self.before_write_of_place(instance, name, site)
         self.assign(instance, name, site)
         self.notes.objects[id(instance)] = instance
+
+    def store_requires_grad(self, tensor: torch.Tensor, site: Site) -> None:
+        """Note that build() freezes or thaws a tensor, which it does not compute itself."""
+        if not is_fake(tensor):
+            self.before_write_of_place(tensor, "requires_grad", site)
+            self.assign(tensor, "requires_grad", site)
 
     def store_cell(self, cell: object, site: Site) -> None:
         self.before_write_of_place(cell, CELL, site)
