@@ -7,6 +7,7 @@ import logging
 import random
 import sys
 import types
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -34,18 +35,23 @@ OUTPUT = "a text that each call shows"
 WRITER = "what a function writes that other code calls"
 THREAD = "code that runs in another thread or process"
 
-# module of a function written in C -> what its functions read, and which of them
-_FUNCTIONS = {
-    "time": (CLOCK, None),
-    "posix": (GENERATOR, {"urandom", "getrandom"}),
-    "nt": (GENERATOR, {"urandom"}),
-    "_uuid": (GENERATOR, None),
-    "sys": ("the number of references to an object", {"getrefcount"}),
-    "_locale": ("the locale", {"setlocale", "localeconv", "nl_langinfo"}),
-    "io": (FILE, {"open", "open_code"}),
-    "_io": (FILE, {"open", "open_code"}),
+_FILE_FUNCTIONS = frozenset("listdir scandir stat lstat access readlink".split())
+# module of functions written in C -> (what they read, which of them or None for all)
+_FUNCTIONS: dict[str, tuple[tuple[str, Collection[str] | None], ...]] = {
+    "time": ((CLOCK, None),),
+    "posix": (
+        (GENERATOR, ("urandom", "getrandom")),
+        (CLOCK, ("times", "getloadavg")),
+        (FILE, _FILE_FUNCTIONS),
+    ),
+    "nt": ((GENERATOR, ("urandom",)), (CLOCK, ("times",)), (FILE, _FILE_FUNCTIONS)),
+    "resource": ((CLOCK, ("getrusage",)),),
+    "_uuid": ((GENERATOR, None),),
+    "sys": (("the number of references to an object", ("getrefcount",)),),
+    "_locale": (("the locale", ("setlocale", "localeconv", "nl_langinfo")),),
+    "io": ((FILE, ("open", "open_code")),),
+    "_io": ((FILE, ("open", "open_code")),),
 }
-_FILE_FUNCTIONS = {"listdir", "scandir", "stat", "lstat", "access", "readlink"}
 _PATH_FUNCTIONS = {"isjunction", "islink", "ismount", "lexists", "realpath"}
 _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
 _OBJECT_READS = frozenset(
@@ -64,7 +70,6 @@ _OBJECT_READS = frozenset(
 )
 _OBJECT_READS_BY_ARGUMENT = frozenset(["INTRINSIC_IMPORT_STAR", "[]"])
 _OBSERVED = (Policy.USER, Policy.INSTALLED)
-_CLOCKS = {("posix", "times"), ("nt", "times"), ("posix", "getloadavg"), ("resource", "getrusage")}
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
 _NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
@@ -97,23 +102,16 @@ _KNOWN_PACKAGES = frozenset(
 )
 
 
-def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
-    """Return what a call of a C function reads that has no guard, or None."""
-    module = owner.__name__ if type(owner) in (types.ModuleType, PublicModule) else None
-    row = _FUNCTIONS.get(module) if module is not None else None
-    if row is not None and name not in _NO_CLOCK and (row[1] is None or name in row[1]):
-        return row[0]
-    if (module, name) in _CLOCKS:
-        return CLOCK
-    if module in ("posix", "nt") and name in _FILE_FUNCTIONS:
-        return FILE
+def unfollowed_call(owner: Any, name: str) -> str | None:
+    """Return what a C function of a module, or a C method of an object, reads that has no guard, or None."""
+    if type(owner) in (types.ModuleType, PublicModule):
+        rows = _FUNCTIONS.get(owner.__name__, ()) if name not in _NO_CLOCK else ()
+        return next((what for what, names in rows if names is None or name in names), None)
     if name in _NOW and is_a(owner, type) and issubclass(owner, datetime.date):
         return CLOCK
     if name in _OF_TORCH_GENERATORS and is_a(owner, _TORCH_GENERATORS):
         return STATE_OF_GENERATOR
-    if is_a(owner, _GENERATORS) and not _is_module_generator(owner):
-        return GENERATOR
-    return None
+    return GENERATOR if is_a(owner, _GENERATORS) and not _is_module_generator(owner) else None
 
 
 def samples_globally(owner: object, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,6 @@ from .notes import ANY_KEY, Notes
 from .option_writes import OptionWrite, is_group, running_lines
 from .unfollowed import ARGUMENT_ATTRIBUTE, uncompared_array
 from .writes import Write, place
-
-if TYPE_CHECKING:
-    pass
 
 # what assignments change besides the attribute dict of an object or function
 _NOT_IN_DICTS = frozenset(["__class__", "__code__", "__defaults__", "__kwdefaults__"])
