@@ -96,7 +96,7 @@ class AnswerReads:
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
 
-    def getter(self, function: Any, arguments: Sequence[Any], site: Site) -> None:
+    def getter(self, function: Callable[..., Any], arguments: Sequence[Any], site: Site) -> None:
         """Guard the answer of a function that tells a setting."""
         of_tensor = isinstance(getattr(function, "__self__", None), FREE_BASES)
         if site.is_user and not of_tensor and is_getter(function, arguments):
@@ -117,7 +117,9 @@ class AnswerReads:
         if isinstance(category, type) and issubclass(category, Warning):
             self.answer(is_warning_an_error, (category,), "the filters of warnings", site)
 
-    def answer(self, function: Any, arguments: tuple[Any, ...], label: str, site: Site | None) -> None:
+    def answer(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], label: str, site: Site | None
+    ) -> None:
         owner = getattr(function, "__self__", None)  # a bound method is another object each time
         owner, method = (function, None) if owner is None else (owner, function.__name__)
         self.notes.add(Answer((method, arguments)), owner, OF_CAPTURE, label, site)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class AttributeReads:
             return self.module_attribute(instance, name, site)
         self.object_attribute(instance, name, site)
 
-    def is_read_of_proxy(self, instance: Any, name: str, site: Site) -> bool:
+    def is_read_of_proxy(self, instance: object, name: str, site: Site) -> bool:
         """Whether the proxy of a module makes this read, which counts already. Note another read as seen."""
         key = (id(instance), name)
         if key == self.counted_by_proxy:
@@ -162,7 +163,7 @@ class AttributeReads:
                 if is_plain(getter(instance)):
                     self.notes.add(Attribute(name), instance, OF_CAPTURE, label, site)
 
-    def rates(self, scheduler: Any, getter: Any, label: str | None, site: Site) -> None:
+    def rates(self, scheduler: Any, getter: Callable[[Any], Any], label: str | None, site: Site) -> None:
         """The rates of a schedule: inputs of the program (capture/values/option_reads.py), or constants."""
         rates, attributes = getter(scheduler), attributes_of(scheduler)
         if rates is attributes["_last_lr"]:
@@ -170,7 +171,7 @@ class AttributeReads:
         else:
             self.notes.add(Answer((None, (scheduler,))), has_rates_of_optimizer, True, label, site)
 
-    def module_attribute(self, module: Any, name: str, site: Site) -> None:
+    def module_attribute(self, module: types.ModuleType, name: str, site: Site) -> None:
         """Guard a name of a module. A capture changes some functions of torch while it runs."""
         names = own_names(module)
         value = OF_CAPTURE if is_installed_module(module) else names.get(name, MISSING)

@@ -10,11 +10,12 @@ import inspect
 import marshal
 import operator
 import pickle
+import re
 import types
 import typing
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -28,15 +29,19 @@ from .answers import context_variables
 from .class_reads import UNBOUND
 from .size_types import fix_size_whose_type_decides, need_numbers_of_numpy
 from .unfollowed import (
+    EFFECT,
     GENERATOR,
     MEMORY,
+    NUMPY_FUNCTION,
     OUTPUT,
     WEAK_TENSOR,
     WRITER,
+    has_effect,
     is_shown_by_logging,
     reads_generator,
     samples_globally,
     unfollowed_call,
+    unfollowed_function,
 )
 from .value_reads import LRU_CACHE, MUTATORS
 
@@ -55,7 +60,8 @@ _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
 )
 _QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
-_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
+# the third one is of methods that get the class which defines them: those of zlib, _queue and re
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType, type(re.compile("").match))
 _WRITERS = frozenset([setattr, delattr, operator.setitem, operator.delitem])
 _IN_PLACE = {operator.setitem, operator.delitem} | {
     vars(operator)[f"i{name}"] for name in "add and concat mul or sub xor".split()
@@ -195,7 +201,12 @@ class CallReads:
         if cls is operator.attrgetter:
             return self.attrgetter(instance, arguments, site)
         if cls is operator.methodcaller and arguments:
-            self.attributes.attribute(arguments[0], _called_name(instance), site)
+            name, positional = _called_method(instance)
+            self.attributes.attribute(arguments[0], name, site)
+            return self.call(getattr(arguments[0], name), positional, site)
+        what = unfollowed_function(instance) if cls is NUMPY_FUNCTION else None
+        if what is not None:
+            return self.notes.warn(site, what)
         function = inspect.getattr_static(cls, "__call__", None)
         if type(function) is types.FunctionType:
             code = function.__code__
@@ -230,8 +241,16 @@ class CallReads:
             if not arguments:
                 return
             owner, arguments = arguments[0], arguments[1:]
+        if site.is_user and has_effect(function, owner, name):
+            self.notes.warn(site, EFFECT)
         if is_a(owner, types.ModuleType) or owner is None:
             return self.c_function(function, owner, name, arguments, site)
+        self.c_method(function, owner, name, arguments, site)
+
+    def c_method(
+        self, function: Callable[..., Any], owner: Any, name: str, arguments: Sequence[Any], site: Site
+    ) -> None:
+        """Note a call of a method of an object that is written in C."""
         what = unfollowed_call(owner, name)
         if what is not None:
             return self.notes.warn(site, what)
@@ -279,7 +298,7 @@ class CallReads:
         return True
 
     def c_function(
-        self, function: object, owner: object, name: str, arguments: Sequence[Any], site: Site
+        self, function: Callable[..., Any], owner: object, name: str, arguments: Sequence[Any], site: Site
     ) -> Any:
         """Note a call of a function of a module that is written in C."""
         what = unfollowed_call(owner, name)
@@ -332,9 +351,11 @@ class CallReads:
                 value = getattr(value, name, None)
 
 
-def _called_name(caller: operator.methodcaller) -> str:
+def _called_method(caller: operator.methodcaller) -> tuple[str, tuple[Any, ...]]:
+    """Return the name of the method that is called, and its positional arguments."""
     function, arguments = cast("tuple[Any, ...]", caller.__reduce__())
-    return str(function.args[0] if is_a(function, functools.partial) else arguments[0])
+    name, *positional = (*function.args, *arguments) if is_a(function, functools.partial) else arguments
+    return name, tuple(positional)
 
 
 def _is_observed(function: object) -> bool:

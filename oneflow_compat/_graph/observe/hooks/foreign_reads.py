@@ -74,7 +74,7 @@ class ForeignReads:
             if function.__module__ == "inspect":
                 self.names_and_entries(arguments, site)
 
-    def changed_owner(self, function: Any, owner: Any, site: Site) -> bool:
+    def changed_owner(self, function: object, owner: Any, site: Site) -> bool:
         """Remember what a method may change of its object; return True if it reads nothing besides."""
         if function in _REMOVERS and is_a(owner, RemovableHandle):
             for hooks in filter(None, (ref() for ref in (owner.hooks_dict_ref, *owner.extra_dict_ref))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from ...guards.sources import CELL, OF_CAPTURE, Item
@@ -30,7 +31,8 @@ class NameReads:
             names = module if type(module) is dict else vars(module)
             self.notes.add(Item(name), names, OF_CAPTURE, name, site)
 
-    def cell(self, cell: Any, site: Site) -> None:
+    def cell(self, cell: types.CellType, site: Site) -> None:
+        value: Any
         try:
             value = cell.cell_contents
         except ValueError:  # a variable that was deleted, or is not assigned yet

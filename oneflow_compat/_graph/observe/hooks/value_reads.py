@@ -52,10 +52,9 @@ from ...guards.values import (
 from ...program.live_numbers import live_number
 from ...program.python_values import MISSING, NumberOfCapture, is_python_class
 from ..instrumentation.policy import Policy, is_installed_module, policy_of
-from ..messages import not_followed
 from .answers import decimal_context
 from .notes import COPIES_ARE_EQUAL
-from .unfollowed import IDENTITY, calling_site, uncompared_array, unfollowed_object
+from .unfollowed import IDENTITY, uncompared_array, unfollowed_object
 
 if TYPE_CHECKING:
     from ..instrumentation.frames import observed_frames
@@ -114,7 +113,7 @@ class ValueReads:
         else:
             self.writes.elements_read.add(id(container))
 
-    def item_of_dict(self, container: Any, key: Any, site: Site) -> None:
+    def item_of_dict(self, container: Any, key: object, site: Site) -> None:
         try:
             value = dict.get(container, key, MISSING)
         except TypeError:  # an unhashable key: the read itself raises
@@ -124,7 +123,7 @@ class ValueReads:
             self.writes.store_item(container, key, site)
             self.notes.add(Attribute("default_factory"), container, container.default_factory, None, site)
 
-    def contains(self, container: Any, key: Any, site: Site) -> None:
+    def contains(self, container: Any, key: object, site: Site) -> None:
         if key is FakeTensor:
             self.tensors.class_as_key(container, site)
         if is_a(container, dict) and type(container).__contains__ is dict.__contains__:
@@ -154,7 +153,7 @@ class ValueReads:
             self.item(owner, arguments[0], site)
         elif name in _HANDING_ON and is_a(owner, (dict, list, collections.deque, set)):
             self.elements_only(owner, site)
-        elif name not in MUTATORS:
+        elif name not in MUTATORS or contents(owner) is MISSING:  # hashlib.sha256().update
             self.contents(owner, site)
         if name in MUTATORS and (arguments or name not in ("__init__",)):
             if is_a(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
@@ -191,7 +190,7 @@ class ValueReads:
         elif not is_plain(value):
             self.other_contents(value, site, depth)
 
-    def picture(self, value: Any) -> Any:
+    def picture(self, value: object) -> Any:
         """Return the elements of a container before build() changed it, or MISSING for another value."""
         picture = self.writes.snapshots.get(id(value), MISSING)
         picture = contents(value) if picture is MISSING else picture
@@ -218,7 +217,7 @@ class ValueReads:
                 if type(element) not in FREE:
                     self.contents(element, site, depth or 1)
 
-    def beside_live_numbers(self, container: Any, picture: Any, site: Site) -> bool:
+    def beside_live_numbers(self, container: object, picture: tuple[Any, ...], site: Site) -> bool:
         """Guard the keys of a dict, and the entries besides numbers that are inputs of the program.
 
         C code that reads such a number asks it for its value, and then it is a constant.
@@ -238,11 +237,7 @@ class ValueReads:
         if cls is types.GeneratorType and self.frames is not None:
             self.frames.leave_out(value.gi_code)
         if what is not None:
-            if (
-                self.notes.ends_capture and id(value) in self.notes.values_outside
-            ):  # before it moves an iterator on
-                raise not_followed(site if site.is_user else calling_site() or site, what)
-            self.notes.opaque.append((value, site, what))
+            self.notes.no_guard(value, site, what)
         elif depth and depth < _DEPTH and not callable(value) and not _is_of_sympy(cls):
             self.all_attributes(value, site, depth + 1)
         elif has_unobserved_methods(cls):
@@ -275,7 +270,7 @@ class ValueReads:
             self.contents(instance, site)
 
     # -- functions -----------------------------------------------------------------------
-    def python_call(self, function: Any, site: Site) -> bool:
+    def python_call(self, function: types.FunctionType, site: Site) -> bool:
         """Guard the code and the defaults of a function; return False if its frames are not observed."""
         policy = policy_of(function.__code__, function.__globals__)
         if policy in (Policy.USER, Policy.INSTALLED):
@@ -308,7 +303,7 @@ class ValueReads:
         if code is not None and not is_left_out and self.frames is not None:
             self.frames.make_visible(code)
 
-    def special_methods(self, cls: Any, site: Site) -> None:
+    def special_methods(self, cls: type, site: Site) -> None:
         """Guard what operators and built-in functions call of an object of this class."""
         if ("special methods", id(cls)) in self.notes.seen or not is_python_class(cls):
             return
