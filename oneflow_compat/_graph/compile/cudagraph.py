@@ -13,15 +13,16 @@ from dataclasses import replace
 from importlib import import_module
 
 import torch
+from torch.fx import Node
 
 from ..config import Config
 from ..errors import ProgramError
-from ..program.program import CompiledFunction, Program, roots, written_args
+from ..program.program import CompiledFunction, Program, Slot, roots, written_args
 from ..program.random_functions import replays_random_numbers
 from . import BACKENDS
 from .call_wrapper import runner
 from .inductor.compiler import compile_region, subject_of
-from .inductor.regions import host_program, split
+from .inductor.regions import Region, host_program, split
 from .notices import Announcement
 from .proof import proved
 
@@ -30,7 +31,7 @@ _WARM_UPS = 2
 
 def compile(program: Program, config: Config, name: str) -> CompiledFunction:
     """Return a function over the slot values; `name` is the backend that compiles the recorded region."""
-    if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
+    if not any(_is_on_gpu(slot) for slot in program.slots):
         raise ProgramError(
             f"program {program.name}: enable_cudagraph needs CUDA tensors, all inputs are on the CPU"
         )
@@ -44,26 +45,46 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
             program, config, name
         )
         return run
-    module, inputs, outputs, late = split(program)
-    slots = dict(zip(program.placeholders, program.slots))
-    copied = [i for i, node in enumerate(inputs) if slots[node].role == "arg"]
-    if any(getattr(slots[n].device, "type", None) != "cuda" for n in inputs):
+    region, inputs, outputs, late = split(program)
+    slot_of = dict(zip(program.placeholders, program.slots))
+    slots = [slot_of[node] for node in inputs]
+    if not all(map(_is_on_gpu, slots)):
         raise ProgramError(
             f"program {program.name}: enable_cudagraph needs every input of forward and backward on the GPU"
         )
     # a recorded generator advances in other steps
-    subject = replace(subject_of(program.name, module, config), has_own_samplers=True, compile_prefix=None)
-    if name == "inductor":
-        with Announcement(program.name, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
-            infos = [n.meta["tensor"] for n in inputs]
-            region: CompiledFunction = compile_region(module, infos, config.backend_options, notice)
-    else:
-        region = torch.fx.GraphModule(module, module.graph).forward
-    written = {root for node in module.graph.nodes for root in roots(written_args(node))}
-    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    movable = [i for i, node in enumerate(nodes) if slots[inputs[i]].role != "param" and node not in written]
-    recorded = proved(Recorded(region, copied, movable), subject)
+    subject = replace(subject_of(program.name, region, config), has_own_samplers=True, compile_prefix=None)
+    compiled = _compiled_region(program.name, region, inputs, config, name)
+    copied = [i for i, slot in enumerate(slots) if slot.role == "arg"]
+    recorded = proved(Recorded(compiled, copied, _movable_inputs(region, slots)), subject)
     return runner(lambda: host_program(program, inputs, outputs, late, recorded))
+
+
+def _is_on_gpu(slot: Slot) -> bool:
+    return slot.device is not None and slot.device.type == "cuda"
+
+
+def _compiled_region(
+    program_name: str, region: Region, inputs: Sequence[Node], config: Config, name: str
+) -> CompiledFunction:
+    """Return forward and backward as one function of the inputs, as the backend `name` runs them."""
+    if name != "inductor":
+        forward: CompiledFunction = torch.fx.GraphModule(region, region.graph).forward
+        return forward
+    with Announcement(program_name, sum(n.op == "call_function" for n in region.graph.nodes)) as notice:
+        infos = [n.meta["tensor"] for n in inputs]
+        compiled: CompiledFunction = compile_region(region, infos, config.backend_options, notice)
+    return compiled
+
+
+def _movable_inputs(region: Region, slots: Sequence[Slot]) -> list[int]:
+    """Return the indices of the inputs that a call may bind to other tensors.
+
+    These are no parameters, and the region does not write them.
+    """
+    written = {root for node in region.graph.nodes for root in roots(written_args(node))}
+    nodes = region.graph.find_nodes(op="placeholder")
+    return [i for i, node in enumerate(nodes) if slots[i].role != "param" and node not in written]
 
 
 class Recorded:

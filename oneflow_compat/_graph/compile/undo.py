@@ -34,6 +34,8 @@ from .update_blocks import Blocks
 if TYPE_CHECKING:
     from torch.fx import Graph
 
+    from ..program.tensor_info import TensorInfo
+
 aten = torch.ops.aten
 
 _LARGE = 1 << 20  # bytes from which on only what an operator writes is copied
@@ -184,19 +186,32 @@ def _is_sure(node: Node) -> bool:
 
 def _may_refuse_values(node: Node) -> bool:
     """Whether a call may refuse a number, an integer, a size that varies, or the size of a storage."""
-    operands = [n.meta.get("tensor") for n in node.all_input_nodes]
-    infos = [info for info in (*operands, node.meta.get("tensor")) if info is not None]
-    if len(infos) < len(operands) or any(type(size) is str for info in infos for size in info.shape):
+    infos = _fixed_infos(node)
+    if infos is None:
         return True
     target: Any = node.target
     if target is aten.as_strided.default:
         return _state(node) is not None
-    numbers = [] if is_view(node) else [*node.args, *node.kwargs.values()]
-    if any(_exceeds(number, info.dtype) for number in numbers for info in infos):
+    dtypes = {info.dtype for info in infos}
+    if not is_view(node) and _has_overflow([*node.args, *node.kwargs.values()], dtypes):
         return True
-    if all(info.dtype.is_floating_point or info.dtype.is_complex for info in infos):
+    if all(dtype.is_floating_point or dtype.is_complex for dtype in dtypes):
         return False
     return isinstance(target, torch._ops.OpOverload) and target.overloadpacket in _REFUSE_INTEGERS
+
+
+def _fixed_infos(node: Node) -> list[TensorInfo] | None:
+    """Return the metadata of the operands and the result, or None if an operand or a size is not known."""
+    operands = [n.meta.get("tensor") for n in node.all_input_nodes]
+    infos = [info for info in (*operands, node.meta.get("tensor")) if info is not None]
+    if len(infos) < len(operands) or any(type(size) is str for info in infos for size in info.shape):
+        return None
+    return infos
+
+
+def _has_overflow(arguments: list[Any], dtypes: set[torch.dtype]) -> bool:
+    """Whether a number among the arguments exceeds one of the dtypes."""
+    return any(_exceeds(number, dtype) for number in arguments for dtype in dtypes)
 
 
 def _exceeds(value: object, dtype: torch.dtype) -> bool:
@@ -294,30 +309,38 @@ def _parts(graph: Graph, call: Node, root: Node) -> Iterator[tuple[Any, ...]]:
     if region is None:
         yield from _parts_written(call, root, lambda value: value)
         return
-    inputs = {n.name: n for n in call.all_input_nodes}
-    changed = {n.name for i in call.meta["writes"] for n in [node_argument(call, i)]} - {root.name}
-    copies: dict[Node, Node] = {}
-
-    def before_region(node: Node) -> Node:
-        """Compute a small value of the region before it, from inputs that the region does not write."""
-        if node.op == "placeholder":
-            if node.name in changed:
-                raise _All
-            return inputs[node.name]
-        if node not in copies:
-            if (
-                node.op != "call_function"
-                or not (is_view(node) or _is_small(node))
-                or len(copies) > _MOST_COPIED
-            ):
-                raise _All
-            copies[node] = graph.node_copy(node, before_region)
-        return copies[node]
-
     original = next(n for n in region[0].graph.nodes if n.op == "placeholder" and n.name == root.name)
+    early_values = _EarlyValues(graph, call, root)
     with graph.inserting_before(call):
         for node in _first_writes(region).get(original, ()):
-            yield from _parts_written(node, original, before_region)
+            yield from _parts_written(node, original, early_values.value)
+
+
+class _EarlyValues:
+    """Small values of a compiled region, computed once more before its call."""
+
+    def __init__(self, graph: Graph, call: Node, root: Node) -> None:
+        """`root`: the input whose writes the values locate. Other inputs that the call writes give none."""
+        self.graph = graph
+        self.inputs = {node.name: node for node in call.all_input_nodes}
+        self.written = {node_argument(call, i).name for i in call.meta["writes"]} - {root.name}
+        self.copies: dict[Node, Node] = {}  # node of the region -> its copy before the call
+
+    def value(self, node: Node) -> Node:
+        """Return a node before the call with the value of a node of the region, or raise _All."""
+        if node.op == "placeholder":
+            if node.name in self.written:
+                raise _All
+            return self.inputs[node.name]
+        if node not in self.copies:
+            if not self._may_copy(node):
+                raise _All
+            self.copies[node] = self.graph.node_copy(node, self.value)
+        return self.copies[node]
+
+    def _may_copy(self, node: Node) -> bool:
+        is_cheap = is_view(node) or _is_small(node)
+        return node.op == "call_function" and is_cheap and len(self.copies) <= _MOST_COPIED
 
 
 def _is_small(node: Node) -> bool:

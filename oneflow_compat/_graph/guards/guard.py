@@ -5,8 +5,8 @@ word is torch's (`torch._guards.Source`). A guard assumes that a source of an ob
 the value of the capture.
 
 **Add a sort of source.** Write a frozen subclass of `Source` in `sources.py` with `read()`, add a case to
-`CASES` in tests/graph/guards/test_sources.py, and let a hook of `observe/hooks/` make the guard. Everything
-else is inherited, and each of these can be overridden:
+`CASES` in tests/graph/guards/test_sources.py, and call `Notes.add()` in the collaborator of `Reads` whose
+noun it is (`observe/hooks/reads.py`). Everything else is inherited, and each of these can be overridden:
 
 - `is_same()` says which two values are one: the same object, unless a read makes its value anew.
 - `policy` says what a change leads to. By default the program goes on with an equal value (`adoption.py`).

@@ -126,8 +126,9 @@ def restore_settings(before: _Values) -> str | None:
     return changed[0] if changed else None
 
 
-def _has_changed(label: str, old: Any, new: Any) -> bool:
-    if label == _CONTEXT:  # the values may have any `==`; a library sets its own variable at its first use
+def _has_changed(label: str, old: object, new: object) -> bool:
+    if label == _CONTEXT and isinstance(old, dict) and isinstance(new, dict):
+        # the values may have any `==`; a library sets its own variable at its first use
         return any(value is not new[variable] for variable, value in old.items())
     return bool(old != new)
 

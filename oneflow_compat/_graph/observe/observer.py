@@ -63,14 +63,14 @@ class Observer:
             self.reads.notes.add(CONTENTS, hooks, contents(hooks), name, None)
             self.reads.notes.complete.add(id(hooks))
         self.reads.notes.add(SPECIAL_METHODS, torch.Tensor, OF_CAPTURE, "the operators of torch.Tensor", None)
-        self.reads.function_modes(active_function_modes(), None)
+        self.reads.answers.function_modes(active_function_modes(), None)
 
     def __enter__(self) -> Any:
         if self.made_by_build is None:  # step() of each optimizer enters again
             self.made_by_build = MadeByBuild()
         self.made_by_build.__enter__()
         self.frames = observed_frames(HOOKS, self._unobserved)
-        self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
+        self.reads.values.frames = self.frames
         self.frames.__enter__()
         current.reads, current.seen = self.reads, self.reads.notes.seen
         return self
@@ -81,7 +81,8 @@ class Observer:
         self.made_by_build.__exit__(*exc)
         self._keep_counters()
         # no cycle: an error of build() holds this object, and the reads hold weights
-        del self.frames, self.reads.make_visible, self.reads.leave_out
+        del self.frames
+        self.reads.values.frames = None
         if exc[0] is not None:
             if self.takes_back or isinstance(exc[1], CAPTURED_AGAIN):
                 self.reads.writes.undo()
@@ -126,7 +127,7 @@ class Observer:
         """Whether the text that a frame asks for goes to print() or to a log, and decides nothing."""
         if self.reads.notes.ends_capture:
             return False
-        site = self.reads.printing_site
+        site = self.reads.calls.printing_site
         return site is not None and is_at(frame, site) or is_logging(frame)
 
     def warn_of_text(self) -> None:

@@ -17,13 +17,14 @@ from ..guards.failure import failure_of
 from ..guards.guard import Guard
 from ..guards.observed import Observed
 from ..guards.places import number_source
-from ..guards.sources import CELL, CONTENTS, OF_CAPTURE, Contains, Item, Mode, hold_weakly
+from ..guards.sources import CONTENTS, OF_CAPTURE, Contains, Item, Mode, hold_weakly
 from ..guards.values import WEAK_CONTAINERS, is_a, is_fake, is_plain, is_same_plain
 from ..program.python_values import MISSING
 from .hooks.new_dicts import with_ages_of_dicts
-from .hooks.writes import Store, Write, undo
+from .hooks.writes import Write, undo
 from .instrumentation.policy import fills_for_good, is_of_the_capture
 from .outliving import guards_of_lasting, outliving
+from .repeated_writes import RepeatedWrites
 
 if TYPE_CHECKING:
     from .hooks.reads import Reads
@@ -54,12 +55,10 @@ class Settling:
         outside what build() stored there.
         """
         self.reads, self.numbers, self.returned = reads, numbers, returned
-        self._ids_made_by_build, self._repeats_stores = ids_made_by_build, repeats_stores
+        self._ids_made_by_build = ids_made_by_build
         self._caches: list[Any] = []  # objects that keep what the first call puts there
         self._followed: set[tuple[int, Any]] = set()  # (id(dict), key) that stay as the first call left them
-        # (id(owner), key or None for all of it) of what has guards
-        self._keys_read: set[tuple[int, Any]] = set()
-        self._stores: list[Store] = []  # what each run does as build() did
+        self._repeated = RepeatedWrites(reads, returned, self._followed) if repeats_stores else None
         self._changed: list[Guard] = []  # of what build() reads and then changes itself
         # changes that only a refusal takes back: of caches, and of what code changed that is not observed
         self._undone: list[Write] = []
@@ -76,7 +75,9 @@ class Settling:
         guards = self._guards_of_objects_outside()
         objects_of_build = self._objects_of_build = self._objects_made()
         snapshots = dict(reads.writes.snapshots)
-        self._keys_read = {(id(g.owner), g.source.key) for g in guards}
+        if self._repeated is not None:
+            self._repeated.objects_of_build = objects_of_build
+            self._repeated.keys_read = {(id(g.owner), g.source.key) for g in guards}
         opaque = self._opaque(objects_of_build, replayed, has_numbers)
         pinned = reads.notes.pinned | self._with_instances(owner for owner, _ in replayed)
         unfollowed = [(site, what) for (_, what), site in reads.notes.unfollowed.items()]
@@ -137,10 +138,6 @@ class Settling:
                 kept = write.site, write.what
         return kept
 
-    def _is_older(self, container: object) -> bool:
-        """Whether a container was there before build(). An unwritten dict of constants counts as new."""
-        return gc.is_tracked(container) and id(container) not in self._objects_of_build
-
     def _objects_made(self) -> set[int]:
         """Return the ids of the objects that build() made, dicts of constants included."""
         reads = self.reads
@@ -166,7 +163,7 @@ class Settling:
             )
             return opaque + [(write.owner, write.site, write.what, write) for write in keeping]
         older = [write for write in reads.writes.noted if id(write.owner) not in objects_of_build]
-        repeated = self._repeated(older, replayed, guards_are_settled=False)
+        repeated = self._taken_back(older, replayed, guards_are_settled=False)
         others = (write for write in reads.writes.noted if id(write) not in repeated)
         return opaque + [(write.owner, write.site, write.what, write) for write in others]
 
@@ -180,41 +177,53 @@ class Settling:
         lasting = {id(guard.owner) for guard in guards}
         return [write for write in writes if id(write.owner) in lasting]
 
+    def _taken_back(self, writes: Iterable[Write], replayed: Any, guards_are_settled: bool) -> set[int]:
+        """Take back the changes that each run makes as build() did, and return the ids of their writes."""
+        if self._repeated is None:
+            return set()
+        return self._repeated.take_back(writes, replayed, guards_are_settled)
+
     def _ending_with_changes(
         self, result: Observed, writes: list[Write], written: set[Any], replayed: Any
     ) -> Observed:
         """Let a program serve one call if it does not repeat what build() changes. Guard other writes."""
         caches = {id(cache) for cache in self._caches if not is_a(cache, WEAK_CONTAINERS)}
         writes = [write for write in writes if id(write.owner) not in caches]
-        repeated = self._repeated(writes, replayed, guards_are_settled=True)
-        stores, self._stores = tuple(self._stores), []
+        repeated = self._taken_back(writes, replayed, guards_are_settled=True)
+        stores = self._repeated.take_stores() if self._repeated is not None else ()
         pinned = self._with_instances(id(store.owner) for store in stores)
         pinned |= self._with_instances(older for store in stores for older in store.older)
         writes = [write for write in writes if id(write) not in repeated]
-        counters = (guard for guard in result.guards if isinstance(guard.source, Counter))
+        guards, changed = self._guards_of_writes(writes, result.guards, written, replayed)
+        unfollowed = [*result.unfollowed, *changed]
+        undoing = [write.settled() for write in (*writes, *self._undone)]
+        result = replace(
+            result,
+            guards=(*result.guards, *guards),
+            pinned=result.pinned | pinned,
+            stores=stores,
+            undo_writes=functools.partial(undo, undoing, self.reads.writes.caches_before),
+        )
+        return result.ending_at(unfollowed[0]) if unfollowed else result
+
+    def _guards_of_writes(
+        self, writes: list[Write], guards: Iterable[Guard], written: set[Any], replayed: Any
+    ) -> tuple[list[Guard], list[tuple[Site, str]]]:
+        """Return guards of what the writes left, and (site, what it is) of those that changed something."""
+        counters = (guard for guard in guards if isinstance(guard.source, Counter))
         counted = {(id(guard.owner), guard.source.key.key) for guard in counters}
-        followed = counted | {*replayed} | {*self._followed}
+        followed = counted | {*replayed} | self._followed
         is_followed = lambda owner, key: (owner, key) in followed
-        unfollowed, guards = list(result.unfollowed), list(result.guards)
+        left: list[Guard] = []
+        unfollowed: list[tuple[Site, str]] = []
         for write in writes:
             if id(write.owner) in self.reads.notes.complete or write.counts(counted):
                 continue
             if write.changed(is_followed):
                 unfollowed.append((write.site, write.what))
             elif not self._is_appended_to(write.owner, replayed):
-                guards += write.guards(written, is_followed)
-        result = replace(
-            result,
-            guards=tuple(guards),
-            pinned=result.pinned | pinned,
-            stores=stores,
-            undo_writes=functools.partial(
-                undo,
-                [write.settled() for write in (*writes, *self._undone)],
-                self.reads.writes.caches_before,
-            ),
-        )
-        return result.ending_at(unfollowed[0]) if unfollowed else result
+                left += write.guards(written, is_followed)
+        return left, unfollowed
 
     def _is_appended_to(self, owner: Any, replayed: Iterable[tuple[int, Any]]) -> bool:
         """Whether build() only appended to a list, which each run does and which is put back already."""
@@ -222,46 +231,6 @@ class Settling:
         if not keys or not is_a(owner, list) or id(owner) in self.reads.writes.rearranged:
             return False
         return all(type(key) is int and key >= len(owner) for key in keys)
-
-    def _repeated(self, writes: Iterable[Write], replayed: Any, guards_are_settled: bool) -> set[int]:
-        """Take back the changes that each run can make as build() did, and return the ids of their writes.
-
-        The first run makes them, too. What is stored is noted before any change is taken back, because it may
-        lie in another container that build() filled. The collector does not list a new dict of constants.
-        """
-        repeated: list[Write] = []
-        is_followed = lambda owner, key: (owner, key) in replayed or (owner, key) in self._followed
-        for write in writes if self._repeats_stores else ():
-            if id(write.owner) in self.reads.notes.complete or not write.changed(is_followed):
-                continue
-            stores = write.stores(is_followed, self._is_older)
-            if stores is not None and self._are_repeatable(write, stores, guards_are_settled):
-                self._stores += stores
-                repeated.append(write)
-        for write in repeated:
-            write.settled(is_followed).undo()
-        return set(map(id, repeated))
-
-    def _are_repeatable(self, write: Write, stores: list[Store], guards_are_settled: bool) -> bool:
-        """Whether a later call does the same, though it finds what this one stored.
-
-        So build() must not have read it, or return the container itself. A tensor may have been read, if its
-        guard is not settled yet and will compare what was there before: the next call reads the new tensor.
-        """
-        reads, owner, keys_read = self.reads, id(write.owner), self._keys_read
-        if owner in self.returned or owner in reads.writes.elements_read or reads.writes.has_filled_caches():
-            return False
-        if not all(store.is_possible for store in stores):
-            return False
-        if any(store.appends for store in stores):
-            return owner not in reads.writes.rearranged and not any(read == owner for read, _ in keys_read)
-        if not guards_are_settled:
-            stores = [store for store in stores if not store.is_state]
-        if write.key is None:
-            keys = {None, *(store.key for store in stores)}
-        else:
-            keys = {None if write.key is CELL else write.key for _ in stores}
-        return not any((owner, key) in keys_read for key in keys)
 
     def _settled(
         self, guards: list[Guard], dicts_of_modules: set[int], replayed: object, opaque: list[Any]
@@ -302,7 +271,7 @@ class Settling:
             kept.append(guard)
         elif _is_empty_or_flag(guard.value):
             self._settle_filled(guard, current, kept, filled)
-        elif is_a(guard.owner, WEAK_CONTAINERS) and id(guard.owner) not in self.reads.read_whole:
+        elif is_a(guard.owner, WEAK_CONTAINERS) and id(guard.owner) not in self.reads.values.read_whole:
             # a cache of results, filled by the first call
             guard.value = current
             self._caches.append(guard.owner)

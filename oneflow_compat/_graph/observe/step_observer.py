@@ -46,7 +46,7 @@ def leave_out_state(reads: Reads, optimizers: Sequence[Optimizer]) -> None:
         # hooks and C functions get the optimizer, and read single attributes at most
         reads.notes.seen.add((id(attributes), CONTENTS))
         reads.notes.leave_out(_nested(optimizer.param_groups))
-        reads.class_attribute(type(optimizer), type(optimizer).__mro__, "step", None)
+        reads.classes.class_attribute(type(optimizer), type(optimizer).__mro__, "step", None)
     leave_out_new_state(reads, optimizers)
 
 

@@ -8,6 +8,7 @@ SEAM = (
     "captured",
     "checks",
     "codegen",
+    "graph_records",
     "html_report",
     "live_numbers",
     "locations",

@@ -179,8 +179,8 @@ def compile_program(
     names = _Names(program.graph)
     params = ["__enter"] if labels else []
     params += [node.name for node in program.graph.nodes if node.op == "placeholder"]
-    gated = (first_lasting(program.graph), names.bind("g", gate)) if gate is not None else None
-    body = "".join(f"    {line}\n" for line in _body(program, names, labels, gated))
+    callbacks = _Callbacks(program, names, labels, gate)
+    body = "".join(f"    {line}\n" for line in _body(program, names, callbacks))
     code = f"def {function_name}({', '.join(params)}):\n{body}"
     scope = dict(names.globals)
     exec(compile(code, f"<{program.name}>", "exec"), scope)
@@ -189,15 +189,37 @@ def compile_program(
     return function
 
 
-def _body(
-    program: PrintableProgram,
-    names: _Names,
-    labels: Labels | None,
-    gated: tuple[torch.fx.Node, str] | None,
-) -> Iterator[str]:
-    """Yield the statements of the function. `gated`: a node, and the name of a function called before it."""
+class _Callbacks:
+    """The functions of the caller that a program calls between operators: the gate, and new labels."""
+
+    def __init__(
+        self,
+        program: PrintableProgram,
+        names: _Names,
+        labels: Labels | None,
+        gate: Callable[[], None] | None,
+    ) -> None:
+        self.program, self.labels = program, labels
+        self.gated = first_lasting(program.graph) if gate is not None else None
+        self.gate = names.bind("g", gate) if gate is not None else None
+        self.label: Any = None  # of the latest operator
+
+    def before(self, node: torch.fx.Node) -> Iterator[str]:
+        """Yield the calls before a node."""
+        if self.gate is not None and node is self.gated:
+            yield f"{self.gate}()"
+        if self.labels is None or node.op != "call_function" or node.target is operator.getitem:
+            return
+        label = self.labels(self.program, node)
+        if label != self.label:
+            self.label = label
+            yield f"__enter({label!r})"
+
+
+def _body(program: PrintableProgram, names: _Names, callbacks: _Callbacks) -> Iterator[str]:
+    """Yield the statements of the function."""
     log = next((node for node in program.graph.nodes if node.meta.get("undo_log")), None)
-    statements = _statements(program, names, labels, gated)
+    statements = _statements(program, names, callbacks)
     if log is None:
         for _, lines in statements:
             yield from lines
@@ -206,25 +228,17 @@ def _body(
 
 
 def _statements(
-    program: PrintableProgram,
-    names: _Names,
-    labels: Labels | None,
-    gated: tuple[torch.fx.Node, str] | None,
+    program: PrintableProgram, names: _Names, callbacks: _Callbacks
 ) -> Iterator[tuple[torch.fx.Node, list[str]]]:
     """Yield (node, its statements)."""
-    dies, current, keeps = _last_uses(program.graph), None, False
+    dies, keeps = _last_uses(program.graph), False
     for node in program.graph.nodes:
-        lines = [f"{gated[1]}()"] if gated is not None and node is gated[0] else []
         if node.op == "placeholder":
             continue
+        lines = [*callbacks.before(node)]
         if node.op == "output":
             yield node, [*lines, _return(node, names)]
             continue
-        if labels and node.op == "call_function" and node.target is not operator.getitem:
-            label = labels(program, node)
-            if label != current:
-                current = label
-                lines.append(f"__enter({current!r})")
         keeps = keeps or type(node.meta.get("commit")) is int  # the rest may need all variables
         statement = _statement(node, names, program.constants)
         lines.append(statement)

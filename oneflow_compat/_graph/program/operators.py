@@ -2,6 +2,23 @@
 
 `facts_of(operator)` gives the row of an operator, with defaults for an ordinary one. Capture, passes and
 backends read their special cases here. The patterns are in passes/patterns.py.
+
+**Add an operator.** Most operators need nothing: the recorder takes whatever arrives at the dispatcher, and
+the schema says what is written and what is a view. Add a row to `_ROWS` if the kernel does what the schema
+or torch's fake kernel does not say. Each fact of `Operator` has its meaning beside it; a new fact is a field
+with the default of an ordinary operator. Read the fact by `facts_of(target)` where it decides something, so
+that each question has one list.
+
+A row names one overload (`add.Tensor`), or all of them that write no `out` and take no dtype (`add`). Rows
+of one operator are merged, and a fact that two rows give is an error. Add a test that fails without the row
+to `tests/graph/passes/test_operator_facts.py`, or beside the code that reads the fact.
+
+Two traps. A missing fact about writes, views or names makes a wrong program; most others cost time only. A
+fact about layouts holds for the kernels of the CPU, because the kernels of CUDA often lay out results
+otherwise.
+
+An operator of this package starts in csrc/ (csrc/README.md has the steps), and gets a row here like any
+other.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.fx
@@ -21,6 +21,9 @@ from ..._file_safety.shown import shown
 from ..._kernels import _ext
 from ..program.random_functions import PYTHON_NAMES
 from .reader import INT64, PackageError, is_one_line, refuse
+
+if TYPE_CHECKING:
+    from torch.fx.node import Target
 
 Node = torch.fx.Node
 ValueTest = Callable[[object], bool]
@@ -67,7 +70,7 @@ _ASSERTIONS = (
 )
 
 
-def target_name(target: Callable[..., Any]) -> str:
+def target_name(target: Target) -> str:
     """Return the name of a function in a file."""
     if isinstance(target, torch._ops.OpOverload):
         return f"{target._schema.name}.{target._overloadname}"

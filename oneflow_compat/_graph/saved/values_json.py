@@ -1,6 +1,5 @@
 """Values in program.json: JSON as it is, and a tagged object ({"dtype": "float32"}) for anything else."""
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -8,15 +7,15 @@ from typing import Any
 import torch
 
 from ..._file_safety.shown import shown
+from ..program.graph_records import TORCH_TYPES, value_record
 from .reader import INT64, PackageError, number, refuse, row
 
 _DEEPEST = 20  # lists in the arguments of a node
 _DEVICE = re.compile(r"[a-z0-9]{1,20}(:[0-9]{1,3})?\Z")
-_TORCH_TYPES = ("dtype", "layout", "memory_format")
 # (tag, name in the file) -> value
 _CONSTANTS = {("float", name): float(name) for name in ("nan", "inf", "-inf")} | {
     (tag, str(value).removeprefix("torch.")): value
-    for tag in _TORCH_TYPES
+    for tag in TORCH_TYPES
     for value in vars(torch).values()
     if isinstance(value, getattr(torch, tag))
 }
@@ -24,24 +23,12 @@ _CONSTANTS = {("float", name): float(name) for name in ("nan", "inf", "-inf")} |
 
 def encode(value: object) -> object:
     """Return the JSON form of a value in a program."""
-    if isinstance(value, torch.fx.Node):
-        return {"node": value.name}
-    if value is None or isinstance(value, (bool, str)) or type(value) is int:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
-    if isinstance(value, tuple):
-        return {"tuple": [encode(v) for v in value]}
-    if isinstance(value, list):
-        return [encode(v) for v in value]
-    for tag in _TORCH_TYPES:
-        if isinstance(value, getattr(torch, tag)):
-            return {tag: str(value).removeprefix("torch.")}
-    if isinstance(value, torch.device):
-        return {"device": str(value)}
-    raise PackageError(f"a {type(value).__name__} in the program cannot be stored: {value!r}")
+    return value_record(value, refusal)
+
+
+def refusal(value: object) -> PackageError:
+    """Return the error of a value that program.json cannot hold."""
+    return PackageError(f"a {type(value).__name__} in the program cannot be stored: {value!r}")
 
 
 def decode(

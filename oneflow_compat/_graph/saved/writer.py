@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from ..program.graph_records import GraphWriter, info_record
 from ..program.memory import view_of
 from ..program.pytree import plain_spec
 from .binaries import binary_plans, remove_binaries, save_binaries
@@ -20,10 +21,10 @@ from .operators import target_name
 from .reader import parse, refuse
 from .structures import spec_text
 from .tensors import read_tensors, write_tensors
-from .values_json import encode
+from .values_json import encode, refusal
 
 if TYPE_CHECKING:
-    from torch.fx import Graph
+    from torch.fx import Graph, Node
 
     from ..program.program import Program, Slot
     from ..program.recurrent_layer import Layer
@@ -154,33 +155,16 @@ def _records(
     tensors: dict[str, torch.Tensor],
     layers: dict[Layer, int],
 ) -> list[dict[str, Any]]:
-    """Return a record for each node."""
-    nodes = []
-    for node in graph.nodes:
-        if node.op == "output":
-            nodes.append({"op": "output", "args": encode(list(node.args[0]))})
-        elif node.op == "placeholder":
-            nodes.append({"op": "placeholder", "name": node.name})
-        elif node.op == "get_attr":
-            nodes.append(
-                {
-                    "op": "get_attr",
-                    "name": node.name,
-                    "target": node.target,
-                    "tensor": _keep(tensors, node.target, constants[node.target].detach()),
-                }
-            )
-        else:
-            entry = {
-                "op": "call",
-                "name": node.name,
-                "target": target_name(node.target),
-                "args": encode(list(node.args)),
-            }
-            if node.kwargs:
-                entry["kwargs"] = {k: encode(v) for k, v in node.kwargs.items()}
-            nodes.append(entry | _meta_record(node.meta, layers))
-    return nodes
+    """Return a record for each node. Constants go into `tensors`."""
+
+    def constant(node: Node) -> dict[str, Any]:
+        name = str(node.target)
+        return {"target": name, "tensor": _keep(tensors, name, constants[name].detach())}
+
+    def details(node: Node) -> dict[str, Any]:
+        return _meta_record(node.meta, layers) if node.op == "call_function" else {}
+
+    return GraphWriter(lambda node: node.name, target_name, constant, details, refusal).records(graph)
 
 
 def _keep(tensors: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> str:
@@ -217,9 +201,7 @@ def _meta_record(meta: dict[str, Any], layers: dict[Layer, int]) -> dict[str, An
     """
     entry = {k: meta[k] for k in ("module", "phase", "recomputed") if meta.get(k)}
     if meta.get("tensor") is not None:
-        shape, dtype, device, stride = meta["tensor"]
-        stride = None if stride is None else list(stride)
-        entry["tensor"] = [list(shape), encode(dtype), encode(device), stride]
+        entry["tensor"] = info_record(meta["tensor"])
     if meta.get("recurrent"):
         entry["recurrent"] = [
             [layers.setdefault(layer, len(layers)), role, step] for layer, role, step in meta["recurrent"]

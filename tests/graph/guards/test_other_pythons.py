@@ -17,7 +17,8 @@ import oneflow as flow
 from oneflow._errors import OneFlowError
 from oneflow._graph import eager_calls
 from oneflow._graph.guards import native
-from oneflow._graph.observe import observer, outliving, support
+from oneflow._graph.observe import outliving, support
+from oneflow._graph.observe.hooks.attribute_reads import AttributeReads
 from oneflow._graph.observe.instrumentation import instructions
 
 
@@ -42,7 +43,7 @@ def switch_hook_off(monkeypatch):
 
 
 def hide_attributes(monkeypatch):
-    monkeypatch.setattr(observer.Reads, "attribute", lambda *arguments: None)
+    monkeypatch.setattr(AttributeReads, "attribute", lambda *arguments: None)
 
 
 def list_no_new_objects(monkeypatch):

@@ -157,7 +157,7 @@ class StepsOfBuild:
             if self.options is not None:
                 self.options.end(scheduler.optimizer)
             if self.reads is not None:
-                self.reads.end_reads_of(scheduler)
+                self.reads.attributes.end_reads_of(scheduler)
             self._rates_moved.append(scheduler.optimizer)
             self.schedulers.append(scheduler)
             return None

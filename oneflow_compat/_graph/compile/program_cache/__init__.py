@@ -213,7 +213,7 @@ def record_for(request: Request, built: Built, name: str, seconds: float) -> dic
     """Return the record of an entry: what `function_of` reads, and what a reader of the folder wants."""
     return {
         "program": name,
-        "operators": sum(node[0] == "call_function" for node in request.record["nodes"]),
+        "operators": sum(node["op"] == "call" for node in request.record["nodes"]),
         "seconds": round(seconds, 1),
         "region": request.region_key,
         "environment": request.environment,

@@ -16,6 +16,7 @@ import torch
 import torch.fx
 
 from ...guards.dimensions import Dimension, DimensionGuards, Layout
+from ...program.graph_records import GraphWriter, info_record
 from ...program.tensor_info import TensorInfo
 from ..inductor.regions import Region
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 LARGEST_CONSTANTS = 1 << 24  # bytes; a region with larger constants is not cached
 _NAMESPACES = ("aten", "prims", "oneflow")  # namespaces of operators that mean the same in every process
 _PYTHON_MODULES = ("_operator", "math")
-_TORCH_ENUMS = ("dtype", "layout", "memory_format")
 
 
 class NotCacheable(Exception):
@@ -52,10 +52,19 @@ def record_of(
 
 def nodes_record(
     graph: torch.fx.Graph, constants: dict[str, torch.Tensor], symbols: bool = True
-) -> list[list[Any]]:
+) -> list[dict[str, Any]]:
     """Return the record of a graph. `symbols`: whether sizes may be symbols."""
-    ids = {node: i for i, node in enumerate(graph.nodes)}
-    return [_encode_node(node, ids, constants, symbols) for node in graph.nodes]
+    ids = {node: index for index, node in enumerate(graph.nodes)}
+
+    def details(node: Node) -> dict[str, Any]:
+        info = node.meta.get("tensor")
+        entry = {"tensor": info and encode_info(info, symbols)}
+        return entry | ({"recomputed": True} if node.meta.get("recomputed") else {})
+
+    def constant(node: Node) -> dict[str, Any]:
+        return {"constant": encode_tensor(constants[str(node.target)])}
+
+    return GraphWriter(ids.__getitem__, target_name, constant, details, _refusal).records(graph)
 
 
 def encode_guards(guards: DimensionGuards | None) -> dict[str, Any] | None:
@@ -67,25 +76,6 @@ def encode_guards(guards: DimensionGuards | None) -> dict[str, Any] | None:
         "layouts": [[index, layout.shape, layout.stride] for index, layout in guards.layouts.items()],
         "conditions": list(guards.conditions),
     }
-
-
-def _encode_node(
-    node: Node, ids: dict[Node, int], constants: dict[str, torch.Tensor], symbols: bool
-) -> list[Any]:
-    target: Any
-    if node.op == "get_attr":
-        target = encode_tensor(constants[str(node.target)])
-    else:
-        target = target_name(node.target) if node.op == "call_function" else None
-    info = node.meta.get("tensor")
-    return [
-        node.op,
-        target,
-        encode(node.args, ids),
-        {k: encode(v, ids) for k, v in node.kwargs.items()},
-        info and encode_info(info, symbols),
-        bool(node.meta.get("recomputed")),
-    ]
 
 
 def target_name(target: Target) -> str:
@@ -101,10 +91,10 @@ def target_name(target: Target) -> str:
 
 def encode_info(info: TensorInfo | tuple[Any, ...], symbols: bool = False) -> list[Any]:
     """Return the record of a tensor's metadata; `symbols`: whether sizes may be symbols."""
-    shape, dtype, device, stride = info
+    shape, _, _, stride = info
     if stride is None or not symbols and any(type(n) is str for n in (*shape, *stride)):
         raise NotCacheable("it has tensors of unknown sizes or without strides")
-    return [list(shape), str(dtype).removeprefix("torch."), str(device), list(stride)]
+    return info_record(info)
 
 
 def encode_tensor(value: torch.Tensor) -> dict[str, Any]:
@@ -120,22 +110,8 @@ def encode_tensor(value: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def encode(value: object, ids: dict[torch.fx.Node, int]) -> Any:
-    """Return an argument of a node as JSON."""
-    if isinstance(value, torch.fx.Node):
-        return {"node": ids[value]}
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [encode(v, ids) for v in value]
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
-    for name in _TORCH_ENUMS:
-        if isinstance(value, getattr(torch, name)):
-            return {name: str(value).removeprefix("torch.")}
-    if isinstance(value, torch.device):
-        return {"device": str(value)}
-    raise NotCacheable(f"it holds a {type(value).__name__}")
+def _refusal(value: object) -> NotCacheable:
+    return NotCacheable(f"it holds a {type(value).__name__}")
 
 
 def _encode_option(value: Any) -> Any:
@@ -155,29 +131,35 @@ def module_of(record: dict[str, Any]) -> tuple[Region, list[TensorInfo], dict[st
     return region, infos, record["options"]
 
 
-def region_of_nodes(rows: list[list[Any]]) -> Region:
+def region_of_nodes(records: list[dict[str, Any]]) -> Region:
     """Return the region of a record of nodes."""
     graph = torch.fx.Graph()
     nodes: list[torch.fx.Node] = []
     region = Region(graph)
-    for op, target, args, kwargs, info, recomputed in rows:
-        args = tuple(decode(v, nodes) for v in args)
-        if op == "get_attr":
-            name = f"constant{len(nodes)}"
-            region.register_buffer(name, decode_tensor(target))
-            node = graph.get_attr(name)
-        elif op == "placeholder":
-            node = graph.placeholder(f"input{len(nodes)}")
-        elif op == "output":
-            node = graph.output(args[0])
-        else:
-            kwargs = {k: decode(v, nodes) for k, v in kwargs.items()}
-            node = graph.call_function(target_of(target), args, kwargs)
-        node.meta["tensor"] = info and decode_info(info)
-        if recomputed:
+    for entry in records:
+        node = _read_node(entry, region, nodes)
+        node.meta["tensor"] = decode_info(entry["tensor"]) if entry.get("tensor") else None
+        if "recomputed" in entry:
             node.meta["recomputed"] = True
         nodes.append(node)
     return region
+
+
+def _read_node(entry: dict[str, Any], region: Region, nodes: list[torch.fx.Node]) -> torch.fx.Node:
+    """Add a node to the graph of a region after `nodes`."""
+    op, graph = entry["op"], region.graph
+    if op == "get_attr":
+        name = f"constant{len(nodes)}"
+        region.register_buffer(name, decode_tensor(entry["constant"]))
+        return graph.get_attr(name)
+    if op == "placeholder":
+        return graph.placeholder(f"input{len(nodes)}")
+    args = decode(entry["args"], nodes)
+    if op == "output":
+        output: Node = graph.output(args)
+        return output
+    kwargs = {k: decode(v, nodes) for k, v in entry.get("kwargs", {}).items()}
+    return graph.call_function(target_of(entry["target"]), tuple(args), kwargs)
 
 
 def target_of(name: str) -> Callable[..., Any]:
@@ -203,12 +185,13 @@ def decode_guards(record: dict[str, Any] | None) -> DimensionGuards | None:
 
 def decode_info(info: list[Any]) -> TensorInfo:
     shape, dtype, device, stride = info
-    return TensorInfo(tuple(shape), getattr(torch, dtype), torch.device(device), tuple(stride))
+    return TensorInfo(tuple(shape), decode(dtype, []), decode(device, []), tuple(stride))
 
 
 def decode_tensor(record: dict[str, Any]) -> torch.Tensor:
-    shape, dtype_name, _, stride = record["info"]
-    dtype, data = getattr(torch, dtype_name), base64.b64decode(record["data"])
+    shape, _, _, stride = record["info"]
+    dtype = decode_info(record["info"]).dtype
+    data = base64.b64decode(record["data"])
     value = torch.empty_strided(shape, stride, dtype=dtype)
     if math.prod(shape):
         value.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).view(shape))
@@ -220,9 +203,13 @@ def decode(value: Any, nodes: list[torch.fx.Node]) -> Any:
         return [decode(v, nodes) for v in value]
     if not isinstance(value, dict):
         return value
-    ((name, content),) = value.items()
-    if name == "node":
+    ((tag, content),) = value.items()
+    if tag == "node":
         return nodes[content]
-    if name == "complex":
+    if tag == "tuple":
+        return tuple(decode(v, nodes) for v in content)
+    if tag == "complex":
         return complex(*content)
-    return torch.device(content) if name == "device" else getattr(torch, content)
+    if tag == "float":
+        return float(content)
+    return torch.device(content) if tag == "device" else getattr(torch, content)

@@ -38,7 +38,7 @@ def _attribute(instance: object, site: Site) -> None:
         and (id(instance), site.name) not in current.seen
         and _active()
     ):
-        current.reads.attribute(instance, site.name, site)
+        current.reads.attributes.attribute(instance, site.name, site)
 
 
 def _active() -> Any:
@@ -48,47 +48,47 @@ def _active() -> Any:
 def _global_name(site: Site) -> None:
     scope = sys._getframe(1).f_globals
     if ("global", id(scope), site.name) not in current.seen and _active():
-        current.reads.global_name(scope, site.name, site)
+        current.reads.names.global_name(scope, site.name, site)
 
 
 def _cell(cell: object, site: Site) -> None:
     if _active():
-        current.reads.cell(cell, site)
+        current.reads.names.cell(cell, site)
 
 
 def _super_attribute(cls: type, instance: object, site: Site) -> None:
     if _active():
-        current.reads.super_attribute(cls, instance, site.name, site)
+        current.reads.classes.super_attribute(cls, instance, site.name, site)
 
 
 def _imported(module: object, site: Site) -> None:
     if _active():
-        current.reads.attribute(module, site.name, site)
+        current.reads.attributes.attribute(module, site.name, site)
 
 
 def _import_name(level: int, site: Site) -> None:
     if _active():
-        current.reads.imported_module(sys._getframe(1).f_globals, site.name, level, site)
+        current.reads.names.imported_module(sys._getframe(1).f_globals, site.name, level, site)
 
 
 def _item(container: object, key: object, site: Site) -> None:
     if type(container) not in FREE and _active():
-        current.reads.item(container, key, site)
+        current.reads.values.item(container, key, site)
 
 
 def _contains(container: object, key: object, site: Site) -> None:
     if type(container) not in FREE and _active():
-        current.reads.contains(container, key, site)
+        current.reads.values.contains(container, key, site)
 
 
 def _contents(value: object, site: Site) -> None:
     if type(value) not in FREE and (id(value), CONTENTS) not in current.seen and _active():
-        current.reads.contents(value, site)
+        current.reads.values.contents(value, site)
 
 
 def _elements(value: object, site: Site) -> None:
     if type(value) not in FREE and (id(value), CONTENTS) not in current.seen and _active():
-        current.reads.elements_only(value, site)
+        current.reads.values.elements_only(value, site)
 
 
 def _truth(value: object, site: Site) -> None:
@@ -132,7 +132,7 @@ def _identity(left: object, right: object, site: Site) -> None:
     need_number_itself(right, site)
     if not is_a(left, FREE_BASES):
         if current.reads.notes.twins:
-            current.reads.compare_twins(left, right)
+            current.reads.notes.compare_twins(left, right)
         current.reads.notes.pin(left)
         current.reads.notes.pin(right)
 
@@ -147,23 +147,23 @@ def _are_two_tensors(left: Any, right: Any) -> bool:
 def _exception(raised: object, site: Site) -> None:
     if _active():
         cls = raised if isinstance(raised, type) else type(raised)
-        current.reads.class_attribute(cls, (), "", site)
+        current.reads.classes.class_attribute(cls, (), "", site)
 
 
 def _match_class(value: Any, matched: Any, names: Any, site: Site) -> None:
     if _active():
         fix_size_whose_type_decides(isinstance, (value, matched), site)
         cls = type(value)
-        current.reads.class_attribute(cls, cls.__mro__, "__match_args__", site)
+        current.reads.classes.class_attribute(cls, cls.__mro__, "__match_args__", site)
         for name in (*getattr(cls, "__match_args__", ()), *names):
-            current.reads.attribute(value, name, site)
+            current.reads.attributes.attribute(value, name, site)
 
 
 def _call(function: Any, *arguments: Any) -> Any:
     """Return the function that is called in the place of `function`, which is itself for most."""
     if not _active():
         return function
-    current.reads.call(function, arguments[:-1], arguments[-1])
+    current.reads.calls.call(function, arguments[:-1], arguments[-1])
     is_conversion = function is float or function is int
     return converter(function, arguments[:-1], arguments[-1]) if is_conversion else function
 
@@ -172,9 +172,9 @@ def _call_unpacked(function: object, *arguments: Any) -> None:
     if _active():
         reads, site = current.reads, arguments[-1]
         for container in arguments[:-1]:
-            reads.contents(container, site)
+            reads.values.contents(container, site)
         positional = arguments[0] if type(arguments[0]) in (tuple, list) else ()
-        reads.call(function, tuple(positional), site)
+        reads.calls.call(function, tuple(positional), site)
 
 
 def _store_attribute(instance: object, site: Site) -> None:

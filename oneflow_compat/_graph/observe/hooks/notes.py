@@ -13,8 +13,8 @@ from ...guards.counters import Counting, Step, is_set_plainly, size_as_number
 from ...guards.guard import Guard, Source
 from ...guards.sources import CONTENTS
 from ...guards.values import FREE_BASES, is_a
-from ...program.python_values import is_python_class
-from ..messages import not_followed
+from ...program.python_values import MISSING, is_python_class
+from ..messages import compared_with_argument, not_followed
 from .unfollowed import FILE, calling_site
 
 if TYPE_CHECKING:
@@ -160,3 +160,9 @@ class Notes:
         if type(value) in COPIES_ARE_EQUAL or is_python_class(type(value)) and not is_a(value, FREE_BASES):
             self.pinned.add(id(value))
             self.objects[id(value)] = value
+
+    def compare_twins(self, left: object, right: object) -> None:
+        """Raise if an argument is compared by identity with itself: build() has another object for it."""
+        for twin, value in ((left, right), (right, left)):
+            if self.twins.get(id(twin), MISSING) is value:
+                raise compared_with_argument(type(value))

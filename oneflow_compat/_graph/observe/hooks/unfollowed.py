@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import types
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -39,16 +40,22 @@ THREAD = "code that runs in another thread or process"
 FINALIZER = "an object whose __del__() each call runs"
 EFFECT = "a change outside of Python's objects, which each call makes"
 
-# module of a function written in C -> what its functions read, and which of them
-_FUNCTIONS = {
-    "time": (CLOCK, None),
-    "posix": (GENERATOR, {"urandom", "getrandom"}),
-    "nt": (GENERATOR, {"urandom"}),
-    "_uuid": (GENERATOR, None),
-    "sys": ("the number of references to an object", {"getrefcount"}),
-    "_locale": ("the locale", {"setlocale", "localeconv", "nl_langinfo"}),
-    "io": (FILE, {"open", "open_code"}),
-    "_io": (FILE, {"open", "open_code"}),
+_FILE_FUNCTIONS = frozenset("listdir scandir stat lstat access readlink".split())
+# module of functions written in C -> (what they read, which of them or None for all)
+_FUNCTIONS: dict[str, tuple[tuple[str, Collection[str] | None], ...]] = {
+    "time": ((CLOCK, None),),
+    "posix": (
+        (GENERATOR, ("urandom", "getrandom")),
+        (CLOCK, ("times", "getloadavg")),
+        (FILE, _FILE_FUNCTIONS),
+    ),
+    "nt": ((GENERATOR, ("urandom",)), (CLOCK, ("times",)), (FILE, _FILE_FUNCTIONS)),
+    "resource": ((CLOCK, ("getrusage",)),),
+    "_uuid": ((GENERATOR, None),),
+    "sys": (("the number of references to an object", ("getrefcount",)),),
+    "_locale": (("the locale", ("setlocale", "localeconv", "nl_langinfo")),),
+    "io": ((FILE, ("open", "open_code")),),
+    "_io": ((FILE, ("open", "open_code")),),
 }
 # module of a function written in C -> which of its functions only read; the others change the process, its
 # files, or another process
@@ -72,7 +79,6 @@ _CHANGES_OF_SYS = re.compile(r"set.+|add.+|_clear.+|activate.+|deactivate.+")
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _SETTERS = frozenset([torch.set_num_threads, torch.set_num_interop_threads])
 _OF_LOCKS = frozenset(["acquire", "release", "acquire_lock", "release_lock"])
-_FILE_FUNCTIONS = {"listdir", "scandir", "stat", "lstat", "access", "readlink"}
 _PATH_FUNCTIONS = {"isjunction", "islink", "ismount", "lexists", "realpath"}
 _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
 _OBJECT_READS = frozenset(
@@ -91,7 +97,6 @@ _OBJECT_READS = frozenset(
 )
 _OBJECT_READS_BY_ARGUMENT = frozenset(["INTRINSIC_IMPORT_STAR", "[]"])
 _OBSERVED = (Policy.USER, Policy.INSTALLED)
-_CLOCKS = {("posix", "times"), ("nt", "times"), ("posix", "getloadavg"), ("resource", "getrusage")}
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
 NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
@@ -124,34 +129,26 @@ _KNOWN_PACKAGES = frozenset(
 )
 
 
-def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
-    """Return what a call of a C function reads that has no guard, or None."""
-    module = owner.__name__ if type(owner) in (types.ModuleType, PublicModule) else None
-    row = _FUNCTIONS.get(module) if module is not None else None
-    if row is not None and name not in _NO_CLOCK and (row[1] is None or name in row[1]):
-        return row[0]
-    if (module, name) in _CLOCKS:
-        return CLOCK
-    if module in ("posix", "nt") and name in _FILE_FUNCTIONS:
-        return FILE
-    if _changes_process(module, name):
-        return EFFECT
+def unfollowed_call(owner: Any, name: str) -> str | None:
+    """Return what a C function or method of its owner reads or changes that has no guard, or None."""
+    if type(owner) in (types.ModuleType, PublicModule):
+        rows = _FUNCTIONS.get(owner.__name__, ()) if name not in _NO_CLOCK else ()
+        what = next((what for what, names in rows if names is None or name in names), None)
+        return EFFECT if what is None and _changes_process(owner.__name__, name) else what
     if name in _NOW and is_a(owner, type) and issubclass(owner, datetime.date):
         return CLOCK
     if name in _OF_TORCH_GENERATORS and is_a(owner, _TORCH_GENERATORS):
         return STATE_OF_GENERATOR
-    if is_a(owner, _GENERATORS) and not _is_module_generator(owner):
-        return GENERATOR
-    return None
+    return GENERATOR if is_a(owner, _GENERATORS) and not _is_module_generator(owner) else None
 
 
-def _changes_process(module: str | None, name: str) -> bool:
+def _changes_process(module: str, name: str) -> bool:
     """Whether a C function changes a setting of the interpreter, a file, or another process."""
     if module == "sys":
         return _CHANGES_OF_SYS.fullmatch(name) is not None
     if module == "time":
         return name == "sleep"
-    only_reads = _ONLY_READ.get(module) if module is not None else None
+    only_reads = _ONLY_READ.get(module)
     return only_reads is not None and only_reads.fullmatch(name) is None
 
 

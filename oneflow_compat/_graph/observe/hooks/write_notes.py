@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,16 +22,13 @@ from .option_writes import OptionWrite, is_group, running_lines
 from .unfollowed import ARGUMENT_ATTRIBUTE, uncompared_array, unfollowed_object
 from .writes import Write, place, undo
 
-if TYPE_CHECKING:
-    pass
-
 
 def _is_set_in_c(instance: object, name: str) -> bool:
     """Whether an assignment goes to a setter in C, as that of `function.__code__`, and not into a dict."""
     if is_a(instance, torch.Tensor):
         return False
-    found = (vars(cls)[name] for cls in type(instance).__mro__ if name in vars(cls))
-    setter = type(next(found, None))
+    entries = (vars(cls)[name] for cls in type(instance).__mro__ if name in vars(cls))
+    setter = type(next(entries, None))
     return setter is not property and not is_python_class(setter) and hasattr(setter, "__set__")
 
 

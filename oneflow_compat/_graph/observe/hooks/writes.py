@@ -205,6 +205,12 @@ class Write:
             return [Store(owner, key, after[key], False, is_older) for key in changed]
         return None
 
+    def keys_of(self, stores: Iterable[Store]) -> set[Any]:
+        """Return the keys of the guards that a later call would compare with what the stores left."""
+        if self.key is None:
+            return {None, *(store.key for store in stores)}
+        return {None if self.key is CELL else self.key for _ in stores}
+
     def undo(self) -> None:
         """Restore what was there before."""
         if self.key is None:

@@ -1,4 +1,23 @@
-"""The ordered passes `Program -> Program`; only this module runs, times, dumps, checks and skips them."""
+"""The ordered passes `Program -> Program`; only this module runs, times, dumps, checks and skips them.
+
+**Add a pass.** Write a function from `Program` to `Program` with an example before and after in its
+docstring, give it an entry in `PASSES` at its turn in the order, and add a test to `tests/graph/passes/`.
+The name of the entry is what `graph.config.passes(skip=)` takes.
+
+A pass may change the graph of the program in place (`node_editing.py`), or return another program
+(`Program.with_()`). What holds before it holds after it:
+
+- The entry says what may change: nothing (EXACT), rounding (ROUNDING), or random numbers (RANDOM). EXACT
+  means the same bits, also of NaN and of signed zeros, on each device that the pass serves.
+- A new node has `meta["tensor"]`, and the phase and the module of what it replaces, which backends read.
+- Graph, slots and outputs agree. `graph.config.passes(check=True)` verifies this after each pass.
+- Slots, outputs and the order of writes stay. Between a write and a read of the same memory nothing moves.
+
+Three traps. A view reads memory that a later operator may write: ask `written_args()` and `roots()`, and not
+only who uses a node. Operators that sample keep their order, because each one advances the generator. Sizes
+may be texts, the names of symbols: a pass sees such programs only if its entry says `symbolic` or
+`any_size`.
+"""
 
 import time
 from collections.abc import Callable
