@@ -112,6 +112,7 @@ class Capture:
         self.kept_gradients: KeptGradients | None = None
         self.consumed: list[Any] = []
         self.left_gradients = LeftGradients()
+        self.has_read_state = False  # whether the code of a step read state of its optimizers
         self.gradient_names: dict[int, str] = {}  # id of a gradient before the call -> its parameter
 
     def run(self) -> Captured:
@@ -208,7 +209,9 @@ class Capture:
             install(self.update, self.new_state, captured)
         if self.kept_gradients is not None:
             self.kept_gradients.note()
-        return captured.for_one_call() if self.observed.ending is not None else captured
+        # build() met no state of optimizers where the next call meets what this one creates
+        met_none = self.has_read_state and bool(captured.effects.created_state)
+        return captured.for_one_call() if met_none or self.observed.ending is not None else captured
 
     def _note_module(self, module: torch.nn.Module) -> None:
         with self.number_inputs.hidden():

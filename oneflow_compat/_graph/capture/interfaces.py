@@ -92,6 +92,7 @@ class CaptureInterface(Protocol):
     observed: Observed
     argument_facts: Any
     left_gradients: Any  # LeftGradients
+    has_read_state: bool
     steps: Any  # StepsOfBuild
     options: Any  # OptionReads
     number_inputs: Any  # NumberInputs

@@ -52,7 +52,9 @@ def leave_out_state(reads: Reads, optimizers: Sequence[Optimizer]) -> None:
 
 def leave_out_new_state(reads: Reads, optimizers: Sequence[Optimizer]) -> None:
     """The same for the state that step() has created. The options are not read: schedules follow."""
-    reads.notes.leave_out(container for optimizer in optimizers for container in _nested(optimizer.state))
+    containers = [container for optimizer in optimizers for container in _nested(optimizer.state)]
+    reads.notes.leave_out(containers)
+    reads.notes.state.update(map(id, containers))
 
 
 def _nested(value: object) -> Iterator[Any]:

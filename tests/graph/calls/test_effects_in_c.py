@@ -419,10 +419,6 @@ class Noting:
         self.notes.append("kept")
         return 1
 
-    def __dir__(self):
-        self.notes.append("dir")
-        return []
-
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
@@ -440,7 +436,6 @@ class Finalized:
 
 SPECIAL_METHODS = {
     "cached_property": lambda noting: noting.kept,
-    "dir": dir,
     "attrgetter": operator.attrgetter("missing"),
     "__del__": lambda noting: Finalized(noting.notes) and None,
 }

@@ -18,6 +18,7 @@ from ...._active import capturing
 from ...._global.marks import several
 from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
+from ...program.program import roots
 from ..build import autocast
 from ..results.histories import refuse_older_histories
 from ..state_map import resolve
@@ -267,12 +268,23 @@ def _data_assignment() -> Any:
                 f" {tensor.dtype}{list(tensor.shape)}",
                 "A program keeps the shape and dtype of its tensors; change them outside build().",
             )
+        elif value.untyped_storage()._cdata != tensor.untyped_storage()._cdata and not _is_computed(value):
+            raise CaptureError(
+                "build() assigns .data that another tensor has, too",
+                "A program keeps the memory of its tensors; assign a copy: p.data = value.clone().",
+            )
         else:
             with torch.no_grad():
                 original.__get__(tensor).copy_(value)
 
     with patched_attributes([(torch.Tensor, "data", property(original.__get__, put))]):
         yield
+
+
+def _is_computed(value: torch.Tensor) -> bool:
+    """Whether build() computes a tensor in memory of its own."""
+    node = getattr(value, "_of_node", None)
+    return node is not None and all(root.op == "call_function" for root in roots([node]))
 
 
 @contextlib.contextmanager

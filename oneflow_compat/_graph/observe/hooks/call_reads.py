@@ -32,11 +32,13 @@ from .unfollowed import (
     EFFECT,
     FINALIZER,
     GENERATOR,
+    HOOK,
     MEMORY,
     NUMPY_FUNCTION,
     OUTPUT,
     WEAK_TENSOR,
     WRITER,
+    adds_hook,
     has_effect,
     is_shown_by_logging,
     reads_generator,
@@ -159,6 +161,8 @@ class CallReads:
             return
         if site.is_user and is_shown_by_logging(function, owner):
             self.output(site)
+        if site.is_user and adds_hook(function, owner):
+            self.notes.warn(site, HOOK)
         self.sample(owner, function.__name__, site)
         self.question(function, owner, function.__name__, site)
         if not self.values.called_function(function, site):
@@ -167,7 +171,7 @@ class CallReads:
 
     def class_call(self, cls: Any, arguments: Sequence[Any], site: Site) -> None:
         if site.is_user and is_python_class(cls):
-            if type(inspect.getattr_static(cls, "__del__", None)) is types.FunctionType:
+            if _is_observed(inspect.getattr_static(cls, "__del__", None)):
                 self.notes.warn(site, FINALIZER)
             self.constructor(cls, site)
         if cls is str:

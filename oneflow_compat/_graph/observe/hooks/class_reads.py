@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import inspect
 import types
 import typing
 from collections.abc import Iterator, Sequence
@@ -66,7 +65,7 @@ class ClassReads:
             self.class_check(function, arguments)
         elif function is type and len(arguments) == 1 and is_python_class(type(subject)):
             self.notes.add(TYPE, subject, type(subject), f"the class of {type(subject).__name__}", site)
-        elif function is dir and attributes_of(subject) is not None and not _lists_its_names(type(subject)):
+        elif function is dir and attributes_of(subject) is not None:
             self.answers.answer(dir, (subject,), f"dir({type(subject).__name__})", site)
 
     def class_check(self, function: object, arguments: Sequence[Any]) -> None:
@@ -77,11 +76,6 @@ class ClassReads:
             for name in getattr(typing, "_get_protocol_attrs", _no_names)(base) if _is_protocol(base) else ():
                 self.class_attribute(cls, cls.__mro__, name, None)
             self.answers.answer(issubclass, (cls, base), f"issubclass({cls.__name__}, {base.__name__})", None)
-
-
-def _lists_its_names(cls: type) -> bool:
-    """Whether a class has a __dir__() in Python, whose code is observed."""
-    return type(inspect.getattr_static(cls, "__dir__", None)) is types.FunctionType
 
 
 def _abstract_classes(classes: object) -> Iterator[type]:

@@ -39,6 +39,8 @@ class Notes:
         # a capture replaces built-in functions, whose names have guards of their own where code reads them
         self.seen: set[Any] = {(id(vars(builtins)), CONTENTS)}
         self.complete: set[Any] = set()  # ids of containers that the capture itself changes
+        self.state: set[int] = set()  # ids of those among them that are state of optimizers
+        self.has_read_state = False  # whether the user's code read some of it
         self.written: set[Any] = set()  # keys of guards whose source build() wrote
         self.values_outside: set[int] = set()  # ids of what build() read from sources outside
         self.pinned: set[Any] = set()  # ids of objects that were compared by identity
@@ -59,6 +61,8 @@ class Notes:
     ) -> None:
         """Guard a source, unless build() wrote it or read it before."""
         name = source, id(owner)
+        if id(owner) in self.state and site is not None and site.is_user:
+            self.has_read_state = True
         try:
             guard = self.guards.get(name)
             if guard is not None or name in self.written or id(owner) in self.complete:

@@ -18,7 +18,7 @@ import torch
 
 from ...._public_module import PublicModule
 from ...code_origins import is_of_this_package
-from ...guards.values import is_a
+from ...guards.values import is_a, is_fake
 from ...program.python_values import is_python_class
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import Policy, policy_of
@@ -37,6 +37,7 @@ LAZY = "a tensor without a shape: its module is a lazy one (nn.Lazy...) that nev
 OUTPUT = "a text that each call shows"
 WRITER = "what a function writes that other code calls"
 THREAD = "code that runs in another thread or process"
+HOOK = "a hook that each call adds to a tensor"
 FINALIZER = "an object whose __del__() each call runs"
 EFFECT = "a change outside of Python's objects, which each call makes"
 
@@ -157,6 +158,12 @@ def has_effect(function: object, owner: object, name: str) -> bool:
     if is_a(owner, contextvars.ContextVar):
         return name in ("set", "reset")
     return name in _OF_LOCKS and is_a(owner, _LOCKS) or function in _SETTERS
+
+
+def adds_hook(function: Any, owner: object) -> bool:
+    """Whether a method adds a hook to a tensor that is there before the call, and so after it."""
+    is_method = function.__name__ in ("register_hook", "register_post_accumulate_grad_hook")
+    return is_method and is_a(owner, torch.Tensor) and not is_fake(owner)
 
 
 def samples_globally(owner: object, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Steps that freeze and thaw parameters themselves."""
+"""Steps that change facts of parameters, and the state of their optimizer, themselves."""
 
 import warnings
 
@@ -31,7 +31,41 @@ def for_a_while(model, optimizer, x, count):
     model[0].requires_grad_(True)
 
 
-CHANGES = [before, by_assignment, once, for_a_while]
+def decayed_momentum(model, optimizer, x, count):
+    for state in optimizer.state.values():
+        if state.get("exp_avg") is not None:
+            state["exp_avg"].mul_(0.5)
+
+
+def number_in_state(model, optimizer, x, count):
+    optimizer.state[model[0].weight]["call"] = count
+
+
+def hook_that_stays(model, optimizer, x, count):
+    model[0].weight.register_hook(lambda gradient: gradient * 2)
+
+
+def hook_for_a_while(model, optimizer, x, count):
+    hook = model[0].weight.register_hook(lambda gradient: gradient * 2)
+    model(x).square().mean().backward()
+    hook.remove()
+
+
+def data_of_another(model, optimizer, x, count):
+    model[2].bias.data = model[0].bias.data[:1]
+
+
+CHANGES = [
+    before,
+    by_assignment,
+    once,
+    for_a_while,
+    decayed_momentum,
+    number_in_state,
+    hook_that_stays,
+    hook_for_a_while,
+    data_of_another,
+]
 
 
 def states(change, is_late, asks_for_text, compiled):
@@ -64,7 +98,14 @@ def states(change, is_late, asks_for_text, compiled):
                 (p.tolist(), p.requires_grad, None if p.grad is None else p.grad.tolist())
                 for p in model.parameters()
             ]
-            found.append((loss, state, list(texts)))
+            state_of_optimizer = [
+                {
+                    name: value.tolist() if isinstance(value, torch.Tensor) else value
+                    for name, value in s.items()
+                }
+                for s in optimizer.state.values()
+            ]
+            found.append((loss, state, state_of_optimizer, list(texts)))
     return found
 
 
@@ -72,6 +113,6 @@ def states(change, is_late, asks_for_text, compiled):
 @pytest.mark.parametrize("asks_for_text", [False, True], ids=["program", "text"])
 @pytest.mark.parametrize("is_late", [False, True], ids=["first", "last"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_step_that_freezes_parameters_is_eager_bit_for_bit(change, is_late, asks_for_text):
+def test_a_step_that_changes_its_parameters_is_eager_bit_for_bit(change, is_late, asks_for_text):
     expected = states(change, is_late, asks_for_text, compiled=False)
     assert states(change, is_late, asks_for_text, compiled=True) == expected
