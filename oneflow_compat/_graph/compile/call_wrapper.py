@@ -13,6 +13,7 @@ from ..._global.collectives import end_comparison
 from ..program.codegen import compile_program
 from ..program.operators import has_collectives
 from ..program.program import Program
+from .operator_runs import in_runs
 from .undo import with_undo
 
 if TYPE_CHECKING:
@@ -40,10 +41,11 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
     program = with_undo(host())
     named: list[CompiledFunction] = []
     gate = end_comparison if has_collectives(program.graph) else None
-    function = compile_program(program, gate=gate)
     guard: Any = torch._C._AutoDispatchBelowAutograd
     profiling = getattr(torch._C._autograd, "_profiler_enabled", _is_never_profiled)
-    if sparse := any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes):
+    sparse = any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes)
+    function = compile_program(program if sparse or gate is not None else in_runs(program), gate=gate)
+    if sparse:
         guard = object  # below autograd torch's kernels of sparse tensors write into copies
 
     def run(*values: Any) -> Sequence[Any]:

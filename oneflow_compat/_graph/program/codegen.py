@@ -86,7 +86,7 @@ def _fast(node: torch.fx.Node) -> object:
     """Return the C function behind an operator, which saves one Python frame per call."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return _IN_ONE_FORMAT.get(target) or direct_call(node) or target._op
+        return IN_ONE_FORMAT.get(target) or direct_call(node) or target._op
     return target
 
 
@@ -108,7 +108,7 @@ def _group_norm_backward(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> Any
 # Kernels that need a contiguous input in one memory format. F.group_norm makes it so. During a capture it
 # sees symbolic tensors, whose strides along dimensions of size 1, and so whose format, may differ from those
 # of the run.
-_IN_ONE_FORMAT = {
+IN_ONE_FORMAT = {
     torch.ops.aten.native_group_norm.default: _group_norm,
     torch.ops.aten.native_group_norm_backward.default: _group_norm_backward,
 }
