@@ -17,12 +17,12 @@ namespace {
 using c10::IValue;
 
 // Where an argument comes from; _Source of oneflow_compat/_graph/compile/operator_runs.py.
-enum Source : int64_t { kValue, kIntegers, kRegister, kTensors, kOptionalTensors };
+enum Source : int64_t { kValue, kIntegers, kRegister, kTensors, kOptionalTensors, kNumbers };
 
 struct Argument {
   Source source;
-  IValue value;                    // of kValue and kIntegers
-  std::vector<int64_t> registers;  // of the others; -1: None
+  IValue value;                    // of kValue, kIntegers and kNumbers
+  std::vector<int64_t> registers;  // of the others, -1: None; of kNumbers the numbers of a call, -1: of `value`
 };
 
 struct Call {
@@ -34,7 +34,7 @@ struct Call {
 };
 
 struct Run {
-  size_t inputs, registers;
+  size_t inputs, numbers, registers;
   std::vector<Call> calls;
   std::vector<int64_t> outputs;
 
@@ -50,12 +50,12 @@ class Runs {
   static constexpr int64_t kMost = 1 << 20;
 
 
-  int64_t add(int64_t inputs, int64_t registers) {
-    TORCH_CHECK(inputs >= 0 && registers >= inputs && registers <= kMost, "oneflow: no run has ", inputs,
-                " inputs and ", registers, " registers");
+  int64_t add(int64_t inputs, int64_t numbers, int64_t registers) {
+    TORCH_CHECK(inputs >= 0 && registers >= inputs && registers <= kMost && numbers >= 0 && numbers <= kMost,
+                "oneflow: no run has ", inputs, " inputs, ", numbers, " numbers and ", registers, " registers");
     const std::lock_guard<std::mutex> lock(mutex_);
     runs_[++last_] = std::make_shared<Run>(
-        Run{static_cast<size_t>(inputs), static_cast<size_t>(registers), {}, {}});
+        Run{static_cast<size_t>(inputs), static_cast<size_t>(numbers), static_cast<size_t>(registers), {}, {}});
     return last_;
   }
   std::shared_ptr<Run> at(int64_t handle) {
@@ -148,7 +148,9 @@ IValue as_argument(const IValue& value, const std::vector<int64_t>& integers, So
   return value;
 }
 
-int64_t new_run(int64_t inputs, int64_t registers) { return runs().add(inputs, registers); }
+int64_t new_run(int64_t inputs, int64_t numbers, int64_t registers) {
+  return runs().add(inputs, numbers, registers);
+}
 
 void add_call(int64_t handle, const std::string& name, const std::string& overload,
               const std::vector<int64_t>& results, const std::vector<int64_t>& dead) {
@@ -172,8 +174,17 @@ void add_argument(int64_t handle, int64_t source, const std::vector<int64_t>& in
   const auto& arguments = call.op.schema().arguments();
   TORCH_CHECK(call.arguments.size() < arguments.size(), "oneflow: ", call.op.schema().name(), " has ",
               arguments.size(), " arguments");
-  TORCH_CHECK(source >= kValue && source <= kOptionalTensors, "oneflow: no source ", source);
+  TORCH_CHECK(source >= kValue && source <= kNumbers, "oneflow: no source ", source);
   const auto from = static_cast<Source>(source);
+  if (from == kNumbers) {
+    const size_t count = value.isDoubleList() ? value.toDoubleList().size() : 0;
+    TORCH_CHECK(count == integers.size(), "oneflow: a list of numbers needs ", integers.size(), " values");
+    for (const int64_t i : integers)
+      TORCH_CHECK(i >= -1 && i < static_cast<int64_t>(run->numbers), "oneflow: a run has ", run->numbers,
+                  " numbers, found index ", i);
+    call.arguments.push_back({from, value, integers});
+    return;
+  }
   if (from >= kRegister) {
     run->check(integers, from == kOptionalTensors ? -1 : 0);
     TORCH_CHECK(from != kRegister || integers.size() == 1, "oneflow: an argument is one register");
@@ -192,13 +203,19 @@ void add_argument(int64_t handle, int64_t source, const std::vector<int64_t>& in
 void set_outputs(int64_t handle, const std::vector<int64_t>& outputs) {
   const auto run = runs().at(handle);
   run->check(outputs, 0);
-  for (const Call& call : run->calls)
-    TORCH_CHECK(call.arguments.size() == call.op.schema().arguments().size(), "oneflow: ",
-                call.op.schema().name(), " lacks arguments");
+  for (Call& call : run->calls) {
+    const auto& arguments = call.op.schema().arguments();
+    for (size_t i = call.arguments.size(); i < arguments.size(); ++i) {
+      const auto& value = arguments[i].default_value();
+      TORCH_CHECK(value, "oneflow: ", call.op.schema().name(), " lacks the argument ", arguments[i].name());
+      call.arguments.push_back({kValue, *value, {}});
+    }
+  }
   run->outputs = outputs;
 }
 
-IValue value_of(const Argument& argument, const std::vector<IValue>& registers) {
+IValue value_of(const Argument& argument, const std::vector<IValue>& registers,
+                c10::ArrayRef<double> numbers) {
   const auto at = [&](int64_t i) -> const IValue& { return registers[static_cast<size_t>(i)]; };
   switch (argument.source) {
     case kRegister:
@@ -214,6 +231,12 @@ IValue value_of(const Argument& argument, const std::vector<IValue>& registers) 
       list.reserve(argument.registers.size());
       for (const int64_t i : argument.registers)
         list.push_back(i < 0 ? std::nullopt : std::optional<at::Tensor>(at(i).toTensor()));
+      return list;
+    }
+    case kNumbers: {
+      c10::List<double> list = argument.value.toDoubleList().copy();
+      for (size_t i = 0; i < argument.registers.size(); ++i)
+        if (argument.registers[i] >= 0) list.set(i, numbers[static_cast<size_t>(argument.registers[i])]);
       return list;
     }
     default:
@@ -235,15 +258,16 @@ void keep_results(const Call& call, std::vector<IValue>& registers, torch::jit::
     keep(registers, call.results[i], at::Tensor(list.get(i)));
 }
 
-std::vector<at::Tensor> call_run(at::TensorList inputs, int64_t handle) {
+std::vector<at::Tensor> call_run(at::TensorList inputs, c10::ArrayRef<double> numbers, int64_t handle) {
   const std::shared_ptr<const Run> run = runs().at(handle);
-  TORCH_CHECK(inputs.size() == run->inputs, "oneflow: a run takes ", run->inputs, " tensors, found ",
-              inputs.size());
+  TORCH_CHECK(inputs.size() == run->inputs && numbers.size() == run->numbers, "oneflow: a run takes ",
+              run->inputs, " tensors and ", run->numbers, " numbers, found ", inputs.size(), " and ",
+              numbers.size());
   std::vector<IValue> registers(run->registers);
   std::copy(inputs.begin(), inputs.end(), registers.begin());
   torch::jit::Stack stack;
   for (const Call& call : run->calls) {
-    for (const Argument& argument : call.arguments) stack.push_back(value_of(argument, registers));
+    for (const Argument& argument : call.arguments) stack.push_back(value_of(argument, registers, numbers));
     call.op.callBoxed(stack);
     keep_results(call, registers, stack);
     stack.clear();
@@ -260,8 +284,8 @@ void remove_run(int64_t handle) { runs().remove(handle); }
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(oneflow, m) {
-  m.def("run_of_operators(Tensor[] inputs, int run) -> Tensor[]", call_run);
-  m.def("new_run(int inputs, int registers) -> int", new_run);
+  m.def("run_of_operators(Tensor[] inputs, float[] numbers, int run) -> Tensor[]", call_run);
+  m.def("new_run(int inputs, int numbers, int registers) -> int", new_run);
   m.def("add_call(int run, str name, str overload, int[] results, int[] dead) -> ()", add_call);
   m.def(
       "add_argument(int run, int source, int[] integers, Any value, ScalarType? dtype=None, "

@@ -32,8 +32,10 @@ def _is_never_profiled() -> bool:
     return False
 
 
-def runner(host: Callable[[], Program]) -> CompiledFunction:
+def runner(host: Callable[[], Program], calls_runs: bool = False) -> CompiledFunction:
     """Return a function over the slot values that runs the Program `host()` with autograd off.
+
+    With `calls_runs`, C++ calls the operators (see operator_runs.py) while no profiler runs.
 
     A profiler sees the name of the graph, and inside it the record_function() names of build(), phases and
     modules.
@@ -44,7 +46,9 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
     guard: Any = torch._C._AutoDispatchBelowAutograd
     profiling = getattr(torch._C._autograd, "_profiler_enabled", _is_never_profiled)
     sparse = any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes)
-    function = compile_program(program if sparse or gate is not None else in_runs(program), gate=gate)
+    if calls_runs and not sparse and gate is None:
+        program = in_runs(program)
+    function = compile_program(program, gate=gate)
     if sparse:
         guard = object  # below autograd torch's kernels of sparse tensors write into copies
 

@@ -50,7 +50,7 @@ class ProgramWithSlots(PrintableProgram, Protocol):
 
 
 Labels = Callable[[Any, torch.fx.Node], Any]
-_PYTHON: dict[Any, str] = {  # Python function -> how it is written
+ARITHMETIC: dict[Any, str] = {  # Python function -> how it is written
     operator.add: "{} + {}",
     operator.sub: "{} - {}",
     operator.mul: "{} * {}",
@@ -306,7 +306,7 @@ def _assigns(line: str) -> bool:
 def _statement(node: torch.fx.Node, names: _Names, constants: dict[str, torch.Tensor]) -> str:
     if node.op == "get_attr":
         return f"{node.name} = {names.bind('k', constants[str(node.target)])}"
-    template = _PYTHON.get(node.target)
+    template = ARITHMETIC.get(node.target)
     if template is not None:
         return f"{node.name} = " + template.format(*(_paren(_text(a, names)) for a in node.args))
     if node.target is operator.getitem:
@@ -404,7 +404,7 @@ def _identifier(name: str) -> str:
 def _readable_statement(node: torch.fx.Node, names: _Names) -> str:
     if node.op == "get_attr":
         return f"{node.name} = {node.target}"
-    template = _PYTHON.get(node.target)
+    template = ARITHMETIC.get(node.target)
     if template is not None:
         expression = template.format(*(_paren(_text(a, names)) for a in node.args))
     elif node.target is operator.getitem:

@@ -11,6 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from oneflow._graph.compile import operator_runs
 from oneflow._graph.compile.live_memory import LiveMemory
+from oneflow._graph.compile.pointwise_groups import in_groups
+from oneflow._graph.compile.undo import with_undo
+from oneflow._graph.compile.update_blocks import in_blocks
 from oneflow._graph.program.tensor_info import describe
 from oneflow._kernels import _runs
 
@@ -24,6 +27,11 @@ def runs_in(program):
 
 def is_run(node):
     return isinstance(node.target, operator_runs.Run)
+
+
+def with_updates(program):
+    """The program as the backend has it when it looks for runs."""
+    return with_undo(in_groups(in_blocks(program)))
 
 
 class Attention(nn.Module):
@@ -179,7 +187,7 @@ def nodes_of(case, graph, holders):
 @pytest.mark.parametrize("case", CALLS)
 def test_arguments_and_results(case):
     run, inputs = run_of(lambda graph, holders: nodes_of(case, graph, holders), TENSORS)
-    in_cpp, in_python = run._call(inputs, run._handle), run._in_python(*inputs)
+    in_cpp, in_python = run._call(inputs, [], run._handle), run._in_python(*inputs)
     assert len(in_cpp) == len(in_python) >= 1
     for a, b in zip(in_cpp, in_python, strict=True):
         assert same_bits(a, b) and a.stride() == b.stride()
@@ -200,12 +208,12 @@ def test_a_call_that_no_run_holds_stays_in_python():
     holder = graph.placeholder("x")
     nodes = [holder]
     for target, *arguments in (
-        [(aten.neg.default,)] * 4 + [(aten.select.int, "no", 0)] + [(aten.t.default,)] * 4
+        [(aten.neg.default,)] * 6 + [(aten.select.int, "no", 0)] + [(aten.t.default,)] * 6
     ):
         nodes.append(graph.call_function(target, (nodes[-1], *arguments)))
     graph.output((nodes[-1],))
     runs = list(operator_runs._encoded("test", nodes[1:]))
-    assert [[n.target for n in run.nodes] for run in runs] == [[aten.neg.default] * 4, [aten.t.default] * 4]
+    assert [[n.target for n in run.nodes] for run in runs] == [[aten.neg.default] * 6, [aten.t.default] * 6]
 
 
 def chain(x):
@@ -314,9 +322,9 @@ def test_random_numbers_and_writes_are_not_in_runs():
     """Python repeats a run that fails."""
 
     def build(x):
-        h = nn.functional.dropout(x.neg().exp().t() + 1, 0.5)
+        h = nn.functional.dropout(chain(x), 0.5)
         h.add_(1)
-        return h.neg().exp().t() + 1
+        return chain(h)
 
     graph = graph_of(build)
     torch.manual_seed(3)
@@ -360,18 +368,18 @@ def test_a_run_keeps_no_tensor_that_the_peak_has_no_room_for():
 def test_runs_are_removed_with_their_program():
     run, inputs = run_of(lambda graph, holders: nodes_of("a view", graph, holders), TENSORS)
     handle = run._handle
-    torch.ops.oneflow.run_of_operators(inputs, handle)
+    torch.ops.oneflow.run_of_operators(inputs, [], handle)
     del run
     with pytest.raises(RuntimeError, match="no run of operators"):
-        torch.ops.oneflow.run_of_operators(inputs, handle)
+        torch.ops.oneflow.run_of_operators(inputs, [], handle)
 
 
 def test_wrong_use_of_the_operators():
     ops = torch.ops.oneflow
-    for sizes in ((2, 1), (-1, 1), (0, 1 << 40)):
+    for sizes in ((2, 0, 1), (-1, 0, 1), (0, 0, 1 << 40), (0, -1, 0)):
         with pytest.raises(RuntimeError, match="no run has"):
             ops.new_run(*sizes)
-    handle = ops.new_run(1, 2)
+    handle = ops.new_run(1, 0, 2)
     try:
         for indices in (([2], []), ([-2], []), ([1], [-1])):
             with pytest.raises(RuntimeError, match="found index"):
@@ -381,17 +389,21 @@ def test_wrong_use_of_the_operators():
         with pytest.raises(RuntimeError, match="without calls"):
             ops.add_argument(handle, 2, [0], None)
         ops.add_call(handle, "aten::neg", "", [1], [])
-        with pytest.raises(RuntimeError, match="lacks arguments"):
+        with pytest.raises(RuntimeError, match="lacks the argument self"):
             ops.set_outputs(handle, [1])
+        with pytest.raises(RuntimeError, match="has 0 numbers, found index 0"):
+            ops.add_argument(handle, 5, [0], [1.0])
+        with pytest.raises(RuntimeError, match="needs 1 values"):
+            ops.add_argument(handle, 5, [-1], None)
         with pytest.raises(RuntimeError, match="no source 9"):
             ops.add_argument(handle, 9, [0], None)
         ops.add_argument(handle, 2, [0], None)
         with pytest.raises(RuntimeError, match="has 1 arguments"):
             ops.add_argument(handle, 2, [0], None)
         ops.set_outputs(handle, [1])
-        with pytest.raises(RuntimeError, match="takes 1 tensors, found 2"):
-            ops.run_of_operators([x, y], handle)
-        assert torch.equal(ops.run_of_operators([x], handle)[0], -x)
+        with pytest.raises(RuntimeError, match="takes 1 tensors and 0 numbers, found 2 and 0"):
+            ops.run_of_operators([x, y], [], handle)
+        assert torch.equal(ops.run_of_operators([x], [], handle)[0], -x)
     finally:
         ops.remove_run(handle)
 
@@ -400,8 +412,8 @@ def test_results_that_are_read_after_a_call_outside_of_the_run():
     """The largest value is taken in a run, and its index is read after the random numbers."""
 
     def build(x):
-        values, index = (x.neg().exp().t() + 1).max(dim=1)
-        noise = torch.rand(6)
+        values, index = chain(x).max(dim=1)
+        noise = torch.rand(1)
         return values + noise, index.neg(), index.neg().neg().neg().neg()
 
     graph = graph_of(build)
@@ -410,3 +422,48 @@ def test_results_that_are_read_after_a_call_outside_of_the_run():
     torch.manual_seed(3)
     assert all(torch.equal(a, b) for a, b in zip(results, build(x), strict=True))
     assert runs_in(graph.program)
+
+
+def test_the_update_is_the_last_operator_of_a_run():
+    """The learning rate of each call is one of its numbers."""
+    model = nn.Linear(6, 5)
+    twin = nn.Linear(6, 5)
+    twin.load_state_dict(model.state_dict())
+    optimizer, other = (torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, twin))
+
+    def build(x):
+        loss = chain(model(x)).mean()
+        loss.backward()
+        return loss
+
+    graph = graph_of(build, optimizer=optimizer, model=model)
+    for rate in (0.1, 0.1, 0.01, 0.3):
+        optimizer.param_groups[0]["lr"] = other.param_groups[0]["lr"] = rate
+        other.zero_grad()
+        expected = chain(twin(x)).mean()
+        expected.backward()
+        other.step()
+        assert torch.equal(graph(x), expected)
+        assert torch.equal(model.weight, twin.weight) and torch.equal(model.bias, twin.bias)
+    (run,) = runs_in(with_updates(graph.program))
+    assert run.nodes[-1].target is torch.ops.oneflow.blocks_.default
+
+
+def test_an_error_before_the_update_leaves_the_parameters():
+    model = nn.Sequential(nn.Embedding(4, 6), nn.Linear(6, 5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def build(index):
+        loss = chain(model(index)).mean()
+        loss.backward()
+        return loss
+
+    graph = graph_of(build, optimizer=optimizer, model=model)
+    for _ in range(2):
+        graph(torch.tensor([1, 3]))
+    before = [p.clone() for p in model.parameters()]
+    versions = [p._version for p in model.parameters()]
+    with pytest.raises(IndexError):
+        graph(torch.tensor([1, 9]))
+    assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+    assert [p._version for p in model.parameters()] == versions
