@@ -8,6 +8,8 @@
 - oneflow_compat/_graph/guards/_guards.abi3.so tests the guards of graphs, and
   oneflow_compat/_fast_method.abi3.so calls the methods of torch's classes that OneFlow extends. They use
   Python's limited API and nothing of torch.
+- oneflow_compat/_runs-torch-VERSION.so calls several operators of a graph without Python. It uses torch's C++
+  API, so it serves this release of torch only.
 
 Without a compiler nothing is built, and the package uses plain-torch functions. ONEFLOW_BUILD_EXT=0 skips the
 build, `cpu` leaves out the CUDA kernels, and `require` turns a failure into an error. CXX names the compiler,
@@ -52,6 +54,7 @@ GPUS = ("80", "90")
 LOADED_LATER = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
 GUARDS = Path("_graph") / "guards" / "_guards.abi3.so"  # in the package
 METHOD = Path("_fast_method.abi3.so")
+RUNS = "_runs-torch-{}.so"
 
 
 def compiler():
@@ -258,6 +261,27 @@ def build_method(output: Path):
     )
 
 
+def build_runs(package: Path):
+    """Compile the caller of operators for the present torch. Return False if there is no compiler."""
+    torch = environments_torch()
+    if compiler() is None:
+        print("oneflow runs: no C++ compiler; graphs call each operator from Python, slower", file=sys.stderr)
+        return False
+    source, output = SOURCES / "runs.cpp", package / RUNS.format(torch.__version__)
+    for other in package.glob(RUNS.format("*")):
+        if other != output:
+            other.unlink()
+    if not output.exists() or output.stat().st_mtime < source.stat().st_mtime:
+        from torch.utils.cpp_extension import include_paths, library_paths
+
+        flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG", *LOADED_LATER]
+        flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+        flags += [f"-I{path}" for path in include_paths()]
+        libraries = [*(f"-L{path}" for path in library_paths()), "-ltorch", "-ltorch_cpu", "-lc10"]
+        _run(output.name, [*compiler(), *flags, str(source), "-o", str(output), *libraries], [])
+    return True
+
+
 def _build_of_python(output: Path, source: Path, included, label, fallback):
     """Compile a library that uses Python's limited API and nothing of torch."""
     headers = Path(sysconfig.get_paths()["include"])
@@ -311,6 +335,9 @@ def command_class():
                 package / METHOD,
             )
             build_or_warn(
+                "oneflow runs", "graphs call each operator from Python, slower", build_runs, package
+            )
+            build_or_warn(
                 "oneflow._ext",
                 "the package uses plain-torch functions",
                 build,
@@ -348,6 +375,7 @@ def main():
     if not args.sanitize:
         build_guards(HERE / "oneflow_compat" / GUARDS)
         build_method(HERE / "oneflow_compat" / METHOD)
+        build_runs(HERE / "oneflow_compat")
     return (
         0
         if build(

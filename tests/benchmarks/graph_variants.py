@@ -123,6 +123,8 @@ def variant(name, model_name, base, case, n, oneflow_python=None):
         return graph_step(model, loss_of, make_optimizer, "aten", skip=("in_groups",))
     if name == "aten-mkl":  # products by torch's kernels
         return graph_step(model, loss_of, make_optimizer, "aten", skip=("in_exact_products",))
+    if name == "aten-python":  # every operator is called from Python
+        return graph_step(model, loss_of, make_optimizer, "aten", skip=("in_runs",))
     if name == "aten-by-operator":  # the update as the optimizer's operators, one after the other
         return graph_step(model, loss_of, make_optimizer, "aten", skip=("in_blocks",))
     if name in ("aten", "inductor", "auto", "inductor-cudagraph", "aten-cudagraph"):

@@ -11,4 +11,7 @@ from .update_blocks import in_blocks
 def compile(program: Program, config: Config, name: str = "aten") -> CompiledFunction:
     """Return a function over the slot values. Autograd is off while the function runs."""
     skipped = config.skipped_passes
-    return runner(lambda: in_exact_products(in_groups(in_blocks(program, skipped), skipped), skipped))
+    return runner(
+        lambda: in_exact_products(in_groups(in_blocks(program, skipped), skipped), skipped),
+        calls_runs="in_runs" not in skipped,
+    )

@@ -13,6 +13,7 @@ from ..._global.collectives import end_comparison
 from ..program.codegen import compile_program
 from ..program.operators import has_collectives
 from ..program.program import Program
+from .operator_runs import in_runs
 from .undo import with_undo
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ def _is_never_profiled() -> bool:
     return False
 
 
-def runner(host: Callable[[], Program]) -> CompiledFunction:
+def runner(host: Callable[[], Program], calls_runs: bool = False) -> CompiledFunction:
     """Return a function over the slot values that runs the Program `host()` with autograd off.
+
+    With `calls_runs`, C++ calls the operators (see operator_runs.py) while no profiler runs.
 
     A profiler sees the name of the graph, and inside it the record_function() names of build(), phases and
     modules.
@@ -40,10 +43,13 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
     program = with_undo(host())
     named: list[CompiledFunction] = []
     gate = end_comparison if has_collectives(program.graph) else None
-    function = compile_program(program, gate=gate)
     guard: Any = torch._C._AutoDispatchBelowAutograd
     profiling = getattr(torch._C._autograd, "_profiler_enabled", _is_never_profiled)
-    if sparse := any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes):
+    sparse = any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes)
+    if calls_runs and not sparse and gate is None:
+        program = in_runs(program)
+    function = compile_program(program, gate=gate)
+    if sparse:
         guard = object  # below autograd torch's kernels of sparse tensors write into copies
 
     def run(*values: Any) -> Sequence[Any]:

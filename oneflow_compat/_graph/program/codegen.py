@@ -50,7 +50,7 @@ class ProgramWithSlots(PrintableProgram, Protocol):
 
 
 Labels = Callable[[Any, torch.fx.Node], Any]
-_PYTHON: dict[Any, str] = {  # Python function -> how it is written
+ARITHMETIC: dict[Any, str] = {  # Python function -> how it is written
     operator.add: "{} + {}",
     operator.sub: "{} - {}",
     operator.mul: "{} * {}",
@@ -86,7 +86,7 @@ def _fast(node: torch.fx.Node) -> object:
     """Return the C function behind an operator, which saves one Python frame per call."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return _IN_ONE_FORMAT.get(target) or direct_call(node) or target._op
+        return IN_ONE_FORMAT.get(target) or direct_call(node) or target._op
     return target
 
 
@@ -108,7 +108,7 @@ def _group_norm_backward(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> Any
 # Kernels that need a contiguous input in one memory format. F.group_norm makes it so. During a capture it
 # sees symbolic tensors, whose strides along dimensions of size 1, and so whose format, may differ from those
 # of the run.
-_IN_ONE_FORMAT = {
+IN_ONE_FORMAT = {
     torch.ops.aten.native_group_norm.default: _group_norm,
     torch.ops.aten.native_group_norm_backward.default: _group_norm_backward,
 }
@@ -320,7 +320,7 @@ def _assigns(line: str) -> bool:
 def _statement(node: torch.fx.Node, names: _Names, constants: dict[str, torch.Tensor]) -> str:
     if node.op == "get_attr":
         return f"{node.name} = {names.bind('k', constants[str(node.target)])}"
-    template = _PYTHON.get(node.target)
+    template = ARITHMETIC.get(node.target)
     if template is not None:
         return f"{node.name} = " + template.format(*(_paren(_text(a, names)) for a in node.args))
     if node.target is operator.getitem:
@@ -418,7 +418,7 @@ def _identifier(name: str) -> str:
 def _readable_statement(node: torch.fx.Node, names: _Names) -> str:
     if node.op == "get_attr":
         return f"{node.name} = {node.target}"
-    template = _PYTHON.get(node.target)
+    template = ARITHMETIC.get(node.target)
     if template is not None:
         expression = template.format(*(_paren(_text(a, names)) for a in node.args))
     elif node.target is operator.getitem:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .codegen import _PYTHON, readable
+from .codegen import ARITHMETIC, readable
 from .html_summary import phase_of, summary
 from .program import Program, Slot
 
@@ -69,7 +69,7 @@ def page(
     seconds = seconds or {}
     groups = defaultdict(list)
     for node in program.graph.nodes:
-        if node.op == "call_function" and node.target is not operator.getitem and node.target not in _PYTHON:
+        if node.op == "call_function" and node.target not in (operator.getitem, *ARITHMETIC):
             groups[_path(node)].append(node)
     total = sum(seconds.values())
     tree: Tree = {}

@@ -118,7 +118,7 @@ PASSES = (  # passes in the order they run
 
 # passes of a backend: compile/update_blocks.py, on the operators that it does not compile, and
 # compile/pointwise_groups.py and compile/exact_products.py of aten
-_PASSES_OF_BACKENDS = ("in_blocks", "in_groups", "in_exact_products")
+_PASSES_OF_BACKENDS = ("in_blocks", "in_groups", "in_exact_products", "in_runs")
 
 
 def pass_names() -> list[str]:
