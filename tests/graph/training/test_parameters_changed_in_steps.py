@@ -38,7 +38,8 @@ def decayed_momentum(model, optimizer, x, count):
 
 
 def number_in_state(model, optimizer, x, count):
-    optimizer.state[model[0].weight]["call"] = count
+    if optimizer.state:  # Adam creates its state where there is none
+        optimizer.state[model[0].weight]["call"] = count
 
 
 def hook_that_stays(model, optimizer, x, count):
