@@ -112,7 +112,7 @@ def compare(eager, compiled, near: bool) -> Verdict:
             return Verdict("CRASH", (f"call {call}", text, *reasons_of(messages)))
     difference = step_worlds.find_differences(eager, compiled, near)
     if difference:
-        named = any(_EAGER not in text for text in messages)
+        named = any(text.startswith("graph ") and _EAGER not in text for text in messages)
         return Verdict("warned" if named else "DIFFER", (*differences_of(difference), *reasons_of(messages)))
     return Verdict("eager" if any(_EAGER in text for text in messages) else "program", reasons_of(messages))
 

@@ -153,16 +153,19 @@ def bits(tensor):
 
 
 def _tensor_facts(tensor):
-    name = "Tensor" if type(tensor).__module__ == "oneflow" else type(tensor).__name__
-    leaf = tensor.requires_grad and tensor.is_leaf
-    return name, str(tensor.dtype), tuple(tensor.shape), leaf, bits(tensor)
+    try:
+        name = "Tensor" if type(tensor).__module__ == "oneflow" else type(tensor).__name__
+        leaf = tensor.requires_grad and tensor.is_leaf
+        return name, str(tensor.dtype), tuple(tensor.shape), leaf, bits(tensor)
+    except Exception as error:  # A tensor of a capture that outlives it has no values
+        return f"no values: {error}"
 
 
 def _loop_state(iterator):
-    """The values that a copy of an iterator would give next; the iterator stays."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python deprecates copies of iterators
-        return str(iterator.__reduce__())
+    """The arguments and the position of a copy of an iterator; the iterator itself does not advance."""
+    with warnings.catch_warnings(), contextlib.suppress(TypeError):  # Python 3.14 copies none of itertools
+        warnings.simplefilter("ignore")
+        return iterator.__reduce__()[1:]
 
 
 def _queue_items(items):
@@ -249,6 +252,8 @@ class Snapshot:
     def _enter(self, path, value, depth):
         if isinstance(value, torch.Tensor):
             self.facts[path] = _tensor_facts(value)
+            if isinstance(self.facts[path], str):
+                return
             if value.is_leaf and value.grad is not None:
                 self.add(path + ".grad", value.grad, depth)
             self._attributes(path, value, depth)
@@ -403,7 +408,8 @@ def run_program(path, seed, backend=None, calls=CALLS):
         sys.modules.pop(MODULE, None)
         if earlier is not None:
             sys.modules[MODULE] = earlier
-    return Run(snapshots, [str(w.message) for w in caught], printed.getvalue(), errors)
+    messages = [str(w.message) for w in caught if not issubclass(w.category, ResourceWarning)]
+    return Run(snapshots, messages, printed.getvalue(), errors)
 
 
 def is_near(first, second):
