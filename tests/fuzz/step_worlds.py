@@ -7,6 +7,7 @@ import collections
 import contextlib
 import ctypes
 import decimal
+import functools
 import gc
 import io
 import itertools
@@ -264,8 +265,8 @@ class Snapshot:
         elif isinstance(value, type):
             if value.__module__ == MODULE:
                 self._items(path + "::", _public(vars(value)), depth)
-        elif hasattr(value, "cache_info") and hasattr(value, "__wrapped__"):
-            self.facts[path] = str(value.cache_info())
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self.facts[path] = f"a cache of {value.cache_info().currsize} results"
         elif isinstance(value, torch.optim.Optimizer):
             self._optimizer(path, value, depth)
         else:
