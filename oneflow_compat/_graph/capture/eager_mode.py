@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..._signals import error_of_handler
 from ..errors import CAPTURED_AGAIN, CaptureError, RaisedInBuild
-from ..guards.torch_settings import restore_settings, setting_guards
+from ..guards.torch_settings import present_settings, restore_settings
 
 if TYPE_CHECKING:
     from .interfaces import CaptureInterface
@@ -22,7 +22,7 @@ def left_to_eager_mode(capture: CaptureInterface) -> Iterator[None]:
     Eager mode raises the same error, or none: more code refuses symbolic tensors.
     """
     config = capture.config
-    before = setting_guards(records_gradients=False)
+    before = present_settings()
     try:
         yield
     except CAPTURED_AGAIN:

@@ -3,10 +3,12 @@
 Autocast is part of the key of a program (engine.py), so it is not among them.
 """
 
+import contextvars
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 import torch._C as C
 from torch.backends import cuda, mha, mkldnn
@@ -56,6 +58,7 @@ _OTHERS: _Questions = {
     "torch.set_flush_denormal()": (_DENORMAL.__gt__, (0.0,)),
 }
 _HOOKS = "torch.autograd.graph.saved_tensors_hooks()"
+_CONTEXT = "a context variable"
 
 
 def setting_guards(records_gradients: bool) -> list[Guard]:
@@ -95,18 +98,45 @@ _SETTERS: dict[str, Callable[[_Values], object]] = {
             of["torch.are_deterministic_algorithms_enabled()"], warn_only=of[_WARNS_ONLY]
         ),
     ),
+    "torch.get_num_threads()": lambda of: torch.set_num_threads(of["torch.get_num_threads()"]),
+    "np.geterr()": lambda of: np.seterr(**of["np.geterr()"]),
+    _CONTEXT: lambda of: _set_context_variables(of[_CONTEXT]),
+}
+# label -> its value: settings that decide no program, or that have a guard where build() asks for them
+_NOT_GUARDED: dict[str, Callable[[], Any]] = {
+    "torch.get_num_threads()": torch.get_num_threads,
+    "np.geterr()": np.geterr,
 }
 
 
-def restore_settings(before: list[Guard]) -> str | None:
+def present_settings() -> _Values:
+    """Return the settings that build() may leave changed, those of the context variables included."""
+    values = {str(guard.label): guard.value for guard in setting_guards(records_gradients=False)}
+    values.update((label, ask()) for label, ask in _NOT_GUARDED.items())
+    return values | {_CONTEXT: dict(contextvars.copy_context())}
+
+
+def restore_settings(before: _Values) -> str | None:
     """Set back what build() has changed. Return the label of a changed setting, or None."""
-    now = setting_guards(records_gradients=False)
-    changed = [str(old.label) for old, new in zip(before, now) if old.value != new.value]
-    values = {str(guard.label): guard.value for guard in before}
+    now = present_settings()
+    changed = [label for label, value in before.items() if _has_changed(label, value, now[label])]
     for label in changed:
         if label in _SETTERS:
-            _SETTERS[label](values)
+            _SETTERS[label](before)
     return changed[0] if changed else None
+
+
+def _has_changed(label: str, old: Any, new: Any) -> bool:
+    if label == _CONTEXT:  # the values may have any `==`; a library sets its own variable at its first use
+        return any(value is not new[variable] for variable, value in old.items())
+    return bool(old != new)
+
+
+def _set_context_variables(values: dict[contextvars.ContextVar[Any], Any]) -> None:
+    """Give the variables their values again. Python cannot take a value from a variable that had none."""
+    for variable, value in values.items():
+        if variable.get() is not value:
+            variable.set(value)
 
 
 def _global(module: ModuleType, name: str, label: str, public: Callable[[], Any]) -> Guard:

@@ -217,7 +217,7 @@ def _type_of_result(function: Callable[..., float], types: Sequence[type]) -> ty
 _COMPARISONS = {getattr(operator, name) for name in "eq ne lt le gt ge".split()}
 _OF_INTEGERS = {getattr(operator, name) for name in "add sub mul mod floordiv neg abs pow".split()}
 _TESTS = {math.isfinite, math.isnan, math.isinf}
-_ROUNDED = {math.floor, math.ceil, math.trunc}
+_ROUNDED = {math.floor, math.ceil, math.trunc, int}
 _FUNCTIONS = {name: getattr(operator, name) for name in "add sub mul mod neg abs eq ne lt le gt ge".split()}
 _FUNCTIONS.update(
     float_truediv=operator.truediv,

@@ -178,6 +178,7 @@ def recording_hooks(instructions, seen):
 
         def hook(*operands, name=name):
             seen.append((name, len(operands) - 1, operands[-1].expression))
+            return operands[0] if name == "call" else None  # the function that is called
 
         def of_tuple(values, chosen, site, hook=hook):
             hook(*[values[index] for index in chosen], site)

@@ -380,7 +380,7 @@ SCALE = 2.0
 
 
 def test_a_value_that_changes_at_every_call_and_is_needed_is_warned_about_once():
-    module = Own(lambda m, x: m.linear(x) * float(m.scale), scale=0.0)
+    module = Own(lambda m, x: m.linear(x) * float(f"{m.scale}"), scale=0.0)
     graph = graph_of(lambda x: module(x), module=module)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

@@ -59,7 +59,7 @@ def test_one_program_serves_a_schedule_that_build_reads(scale):
 
 def as_float_in_try(rate):
     try:
-        return float(rate)
+        return float(f"{rate}")
     except Exception:
         return 5.0
 
@@ -67,7 +67,6 @@ def as_float_in_try(rate):
 @pytest.mark.parametrize(
     "scale",
     [
-        lambda m, y: y * float(rate(m)),
         lambda m, y: y * float(f"{rate(m):.4f}"),
         lambda m, y: y * (3 if isinstance(rate(m), float) else 1),
         lambda m, y: y * float(np.float32(rate(m))),
@@ -78,7 +77,6 @@ def as_float_in_try(rate):
         lambda m, y: y + torch.tensor(m.optimizer_of_build[0].param_groups[0].get("lr")),
     ],
     ids=[
-        "float",
         "text",
         "isinstance",
         "numpy",
@@ -99,13 +97,25 @@ def test_a_learning_rate_that_build_needs_as_a_number_is_followed(scale):
     assert_follows(option("lr", 0.01), make=lambda: Net(scale))
 
 
+@pytest.mark.parametrize("convert", [float, lambda rate: int(rate * 100)], ids=["float", "int"])
+def test_a_converted_learning_rate_is_a_number_of_the_program(convert):
+    scale = lambda m, y: y * convert(rate(m))
+    assert_follows(
+        lambda model, optimizer: None,
+        make=lambda: Net(scale),
+        schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8),
+    )
+    assert programs_of_schedule(scale) == 1
+    assert_follows(option("lr", 0.01), make=lambda: Net(scale))
+
+
 @pytest.mark.parametrize("value", [1, 2])
 def test_a_learning_rate_of_another_type_is_followed(value):
     assert_follows(option("lr", value), make=lambda: Net(LIVE[0]))
 
 
 def test_a_graph_explains_that_build_needs_a_learning_rate_as_a_number():
-    model = Net(lambda m, y: y * float(rate(m)))
+    model = Net(lambda m, y: y * float(f"{rate(m)}"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model.optimizer_of_build = [optimizer]
 

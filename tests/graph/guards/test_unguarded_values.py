@@ -108,7 +108,7 @@ def test_a_strict_graph_refuses_what_it_cannot_follow_and_changes_nothing():
 
 
 def test_each_new_program_reports_its_reason(capsys):
-    module = Base(lambda m, y: y * float(m.scale), scale=1.0)
+    module = Base(lambda m, y: y * float(f"{m.scale}"), scale=1.0)
     graph, _ = graph_of(module)
     graph.debug(1)
     for scale in (1.0, 2.0, 3.0):

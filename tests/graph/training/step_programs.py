@@ -477,7 +477,25 @@ def state_dict_kept():
     return StepProgram(step, rows, [model], [optimizer], [kept])
 
 
+def scaler_left_open():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        if float(loss.detach()) > 0:
+            scaler.update()
+        return loss
+
+    return StepProgram(step, rows, [model], [optimizer])
+
+
 IN_PROGRAMS = [
+    scaler_left_open,
     state_dict_kept,
     model_elsewhere_cleared,
     schedule_before_zero_grad,
@@ -544,23 +562,6 @@ def metric_of_plateau():
         loss.backward()
         optimizer.step()
         scheduler.step(loss.item())
-        return loss
-
-    return StepProgram(step, rows, [model], [optimizer])
-
-
-def scaler_left_open():
-    model = mlp()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        if float(loss) > 0:
-            scaler.update()
         return loss
 
     return StepProgram(step, rows, [model], [optimizer])
@@ -647,6 +648,5 @@ IN_EAGER_MODE = [
     state_dropped,
     lbfgs,
     forward_only,
-    scaler_left_open,
     gradient_of_argument,
 ]

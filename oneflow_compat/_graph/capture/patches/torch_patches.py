@@ -397,7 +397,7 @@ def _refuse_make_fx() -> None:
 
 @contextlib.contextmanager
 def autograd_of_capture(name: str, trains: bool, in_inference_mode: bool) -> Iterator[None]:
-    """Run autograd in one thread, without set_detect_anomaly, and with an empty cache of autocast.
+    """Run autograd in one thread, without the check of set_detect_anomaly, and with no cache of autocast.
 
     The cache would hand out weights that were cast before, and later those of the capture. The check of
     set_detect_anomaly reads the values of gradients. build() asks for the caller's modes.
@@ -413,8 +413,7 @@ def autograd_of_capture(name: str, trains: bool, in_inference_mode: bool) -> Ite
     try:
         with (
             torch.autograd.set_multithreading_enabled(False),
-            torch.autograd.set_detect_anomaly(False),
-            answered_in_build(torch, "is_anomaly_enabled", detects),
+            torch.autograd.set_detect_anomaly(detects, check_nan=False),
             answered_in_build(torch, "is_inference_mode_enabled", in_inference_mode),
         ):
             yield

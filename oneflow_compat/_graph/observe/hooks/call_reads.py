@@ -8,6 +8,7 @@ import inspect
 import marshal
 import operator
 import pickle
+import re
 import types
 import typing
 import warnings
@@ -19,7 +20,7 @@ import torch
 
 from ...code_origins import is_of_this_package, is_of_torch
 from ...guards.sources import ALIVE, CONTEXT, FUNCTION
-from ...guards.values import FREE, is_a, is_fake
+from ...guards.values import FREE, contents, is_a, is_fake
 from ...program.python_values import MISSING, is_python_class
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import (
@@ -34,15 +35,19 @@ from .notes import Notes
 from .size_types import fix_size_whose_type_decides, need_numbers_of_numpy
 from .tensor_reads import TensorReads
 from .unfollowed import (
+    EFFECT,
     GENERATOR,
     MEMORY,
+    NUMPY_FUNCTION,
     OUTPUT,
     WEAK_TENSOR,
     WRITER,
+    has_effect,
     is_shown_by_logging,
     reads_generator,
     samples_globally,
     unfollowed_call,
+    unfollowed_function,
 )
 from .write_notes import WriteNotes
 
@@ -50,7 +55,8 @@ _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
 )
 _QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
-_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
+# the third one is of methods that get the class which defines them: those of zlib, _queue and re
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType, type(re.compile("").match))
 _MUTATORS = frozenset(
     """
     append extend insert remove clear sort reverse add discard update appendleft extendleft popleft rotate
@@ -186,7 +192,12 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
         if cls is operator.attrgetter:
             return self.attrgetter(instance, arguments, site)
         if cls is operator.methodcaller and arguments:
-            self.attribute(arguments[0], _called_name(instance), site)
+            name, positional = _called_method(instance)
+            self.attribute(arguments[0], name, site)
+            return self.call(getattr(arguments[0], name), positional, site)
+        what = unfollowed_function(instance) if cls is NUMPY_FUNCTION else None
+        if what is not None:
+            return self.notes.warn(site, what)
         function = inspect.getattr_static(cls, "__call__", None)
         if type(function) is types.FunctionType:
             code = function.__code__
@@ -263,6 +274,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             if not arguments:
                 return
             owner, arguments = arguments[0], arguments[1:]
+        if site.is_user and has_effect(function, owner, name):
+            self.notes.warn(site, EFFECT)
         if is_a(owner, types.ModuleType) or owner is None:
             return self.c_function(function, owner, name, arguments, site)
         what = unfollowed_call(function, owner, name)
@@ -317,7 +330,7 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.item(owner, arguments[0], site)
         elif name in _HANDING_ON and is_a(owner, (dict, list, collections.deque, set)):
             self.elements_only(owner, site)
-        elif name not in _MUTATORS:
+        elif name not in _MUTATORS or contents(owner) is MISSING:  # hashlib.sha256().update
             self.contents(owner, site)
         if name in _MUTATORS and (arguments or name not in ("__init__",)):
             if is_a(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
@@ -363,9 +376,11 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
                 value = getattr(value, name, None)
 
 
-def _called_name(caller: operator.methodcaller) -> str:
+def _called_method(caller: operator.methodcaller) -> tuple[str, tuple[Any, ...]]:
+    """Return the name of the method that is called, and its positional arguments."""
     function, arguments = cast("tuple[Any, ...]", caller.__reduce__())
-    return str(function.args[0] if is_a(function, functools.partial) else arguments[0])
+    name, *positional = (*function.args, *arguments) if is_a(function, functools.partial) else arguments
+    return name, tuple(positional)
 
 
 def _is_observed(function: object) -> bool:

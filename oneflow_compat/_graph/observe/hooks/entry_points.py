@@ -18,6 +18,7 @@ from ...guards.values import FREE, FREE_BASES, FREE_OF_ATTRIBUTES, has_memory, i
 from ..instrumentation.frames import skip_hooks
 from ..instrumentation.instructions import HOOK_NAMES
 from ..instrumentation.instrument import Site
+from .conversions import converter
 from .size_types import fix_size_whose_type_decides, need_number_itself
 from .unfollowed import CLASS, IDENTITY
 
@@ -158,9 +159,13 @@ def _match_class(value: Any, matched: Any, names: Any, site: Site) -> None:
             current.reads.attribute(value, name, site)
 
 
-def _call(function: object, *arguments: Any) -> None:
-    if _active():
-        current.reads.call(function, arguments[:-1], arguments[-1])
+def _call(function: Any, *arguments: Any) -> Any:
+    """Return the function that is called in the place of `function`, which is itself for most."""
+    if not _active():
+        return function
+    current.reads.call(function, arguments[:-1], arguments[-1])
+    is_conversion = function is float or function is int
+    return converter(function, arguments[:-1], arguments[-1]) if is_conversion else function
 
 
 def _call_unpacked(function: object, *arguments: Any) -> None:

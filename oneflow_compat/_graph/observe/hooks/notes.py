@@ -131,6 +131,12 @@ class Notes:
             raise not_followed(site, what)
         self.unfollowed.setdefault((site.expression, what), site)
 
+    def no_guard(self, value: object, site: Site, what: str) -> None:
+        """Note that an object has no guard. A step ends before the instruction changes an older object."""
+        if self.ends_capture and id(value) in self.values_outside:
+            raise not_followed(site if site.is_user else calling_site() or site, what)
+        self.opaque.append((value, site, what))
+
     def note_module(self, module: Module) -> None:
         """A module is met for the first time: one that build() makes now, or one that was there."""
         if id(module) in self.modules or id(module) in self.made:

@@ -54,7 +54,7 @@ from ..instrumentation.policy import (
     is_of_the_capture,
     origin_of_read,
 )
-from ..messages import compared_with_argument, not_followed, read_after_step
+from ..messages import compared_with_argument, read_after_step
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
@@ -63,7 +63,6 @@ from .size_types import need_number_itself
 from .tensor_reads import TensorReads
 from .unfollowed import (
     CLASS,
-    calling_site,
     uncompared_array,
     unfollowed_object,
 )
@@ -388,11 +387,7 @@ class Reads(CallReads):
         if cls is types.GeneratorType:
             self.leave_out(value.gi_code)
         if what is not None:
-            if (
-                self.notes.ends_capture and id(value) in self.notes.values_outside
-            ):  # before it moves an iterator on
-                raise not_followed(site if site.is_user else calling_site() or site, what)
-            self.notes.opaque.append((value, site, what))
+            self.notes.no_guard(value, site, what)
         elif depth and depth < _DEPTH and not callable(value) and not _is_of_sympy(cls):
             self.all_attributes(value, site, depth + 1)
         elif has_unobserved_methods(cls):

@@ -1,11 +1,14 @@
 """Values that no guard can follow: clocks, generators outside torch, files, iterators, unknown C objects."""
 
 import _random
+import contextvars
 import datetime
 import dis
 import logging
 import random
+import re
 import sys
+import threading
 import types
 from typing import Any
 
@@ -33,6 +36,7 @@ LAZY = "a tensor without a shape: its module is a lazy one (nn.Lazy...) that nev
 OUTPUT = "a text that each call shows"
 WRITER = "what a function writes that other code calls"
 THREAD = "code that runs in another thread or process"
+EFFECT = "a change outside of Python's objects, which each call makes"
 
 # module of a function written in C -> what its functions read, and which of them
 _FUNCTIONS = {
@@ -45,6 +49,28 @@ _FUNCTIONS = {
     "io": (FILE, {"open", "open_code"}),
     "_io": (FILE, {"open", "open_code"}),
 }
+# module of a function written in C -> which of its functions only read; the others change the process, its
+# files, or another process
+_ONLY_READ = {
+    "gc": re.compile(r"get_.+|is_?.+|collect"),  # no result depends on when garbage goes
+    "posix": re.compile(
+        r"_.+|W[A-Z]+|(sched_)?get.+|is.+|f?(stat|pathconf)(vfs)?|sysconf|confstr|fspath|uname|strerror"
+        r"|(process_)?cpu_count|ctermid|device_encoding|major|minor|makedev|times|lseek"
+    ),
+    "_signal": re.compile(r"get.+|strsignal|valid_signals|sigpending|default_int_handler"),
+    "_locale": re.compile(r".+"),
+    "_tracemalloc": re.compile(r"_?(get|is).+"),
+    "resource": re.compile(r"get.+"),
+    **dict.fromkeys(
+        "atexit fcntl faulthandler _posixsubprocess _socket select syslog termios _winapi msvcrt".split(),
+        re.compile(r"get.+|in(et)?_.+|[nh]to[nh].+"),
+    ),
+}
+_ONLY_READ["nt"] = _ONLY_READ["posix"]
+_CHANGES_OF_SYS = re.compile(r"set.+|add.+|_clear.+|activate.+|deactivate.+")
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_SETTERS = frozenset([torch.set_num_threads, torch.set_num_interop_threads])
+_OF_LOCKS = frozenset(["acquire", "release", "acquire_lock", "release_lock"])
 _FILE_FUNCTIONS = {"listdir", "scandir", "stat", "lstat", "access", "readlink"}
 _PATH_FUNCTIONS = {"isjunction", "islink", "ismount", "lexists", "realpath"}
 _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
@@ -67,7 +93,7 @@ _OBSERVED = (Policy.USER, Policy.INSTALLED)
 _CLOCKS = {("posix", "times"), ("nt", "times"), ("posix", "getloadavg"), ("resource", "getrusage")}
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
-_NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
+NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
 _OF_STATES = ("getstate", "get_state", "setstate", "set_state", "__init__")
 _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _TORCH_GENERATORS = (torch.Generator,)  # a capture replaces the class itself under all its names
@@ -107,6 +133,8 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
         return CLOCK
     if module in ("posix", "nt") and name in _FILE_FUNCTIONS:
         return FILE
+    if _changes_process(module, name):
+        return EFFECT
     if name in _NOW and is_a(owner, type) and issubclass(owner, datetime.date):
         return CLOCK
     if name in _OF_TORCH_GENERATORS and is_a(owner, _TORCH_GENERATORS):
@@ -116,23 +144,46 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     return None
 
 
+def _changes_process(module: str | None, name: str) -> bool:
+    """Whether a C function changes a setting of the interpreter, a file, or another process."""
+    if module == "sys":
+        return _CHANGES_OF_SYS.fullmatch(name) is not None
+    if module == "time":
+        return name == "sleep"
+    only_reads = _ONLY_READ.get(module) if module is not None else None
+    return only_reads is not None and only_reads.fullmatch(name) is None
+
+
+def has_effect(function: object, owner: object, name: str) -> bool:
+    """Whether a C function takes or gives back a lock, sets a context variable or the number of threads."""
+    if is_a(owner, contextvars.ContextVar):
+        return name in ("set", "reset")
+    return name in _OF_LOCKS and is_a(owner, _LOCKS) or function in _SETTERS
+
+
 def samples_globally(owner: object, name: str) -> bool:
     """Whether a method of Python's or NumPy's global generator may sample, which no program repeats."""
     return name not in _OF_STATES and is_a(owner, _GENERATORS) and _is_global(owner)
 
 
 def reads_generator(owner: object, name: str) -> bool:
-    """Whether a method returns the state of a generator, also of one whose draws a capture notices."""
-    return name in ("getstate", "get_state") and is_a(owner, _GENERATORS)
+    """Whether a method gives or takes the state of a generator, also of one whose draws a capture notices."""
+    return name in _OF_STATES and name != "__init__" and is_a(owner, _GENERATORS)
 
 
 def unfollowed_function(function: Any) -> str | None:
-    """Return what a Python function of the standard library reads that has no guard, or None."""
+    """Return what a function of an installed package reads or changes that has no guard, or None."""
     module = function.__module__ or ""
     if module == "genericpath" or module in ("posixpath", "ntpath") and function.__name__ in _PATH_FUNCTIONS:
         return FILE
-    is_thread = module == "threading" and function.__name__ == "start"
-    return THREAD if is_thread or module.startswith("concurrent.futures") else None
+    name = function.__name__
+    if module == "numpy" and name.startswith("save") or module == "torch.serialization" and name == "save":
+        return FILE
+    if module == "numpy" and name.startswith("seterr"):
+        return EFFECT
+    is_thread = module in ("threading", "multiprocessing.process") and name == "start"
+    of_workers = module.startswith(("concurrent.futures", "multiprocessing.pool", "multiprocessing.queues"))
+    return THREAD if is_thread or of_workers or module == "asyncio.runners" else None
 
 
 def is_shown_by_logging(function: Any, owner: Any) -> bool:
@@ -167,7 +218,7 @@ def unfollowed_object(value: object) -> str | None:
         return f"an iterator ({cls.__name__}), which remembers its position"
     base = next(c for c in cls.__mro__ if not is_python_class(c))  # its fields are in the objects, too
     package = base.__module__.partition(".")[0]
-    if package in _KNOWN_PACKAGES or is_a(value, (np.dtype, np.ufunc, _NUMPY_FUNCTION)):
+    if package in _KNOWN_PACKAGES or is_a(value, (np.dtype, np.ufunc, NUMPY_FUNCTION)):
         return None
     return f"an object of {cls.__module__}.{cls.__qualname__}, a class without a guard"
 

@@ -14,19 +14,25 @@ from ...code_origins import is_of_this_package
 from ...guards.counters import passes_on
 from ...guards.sources import CELL, Attribute, Contains, Element, Item
 from ...guards.values import FREE, attributes_of, contents, is_a, is_input
-from ...program.python_values import MISSING
+from ...program.python_values import MISSING, is_python_class
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import fills_for_good
 from .notes import ANY_KEY, Notes
 from .option_writes import OptionWrite, is_group, running_lines
-from .unfollowed import ARGUMENT_ATTRIBUTE, uncompared_array
+from .unfollowed import ARGUMENT_ATTRIBUTE, uncompared_array, unfollowed_object
 from .writes import Write, place
 
 if TYPE_CHECKING:
     pass
 
-# what assignments change besides the attribute dict of an object or function
-_NOT_IN_DICTS = frozenset(["__class__", "__code__", "__defaults__", "__kwdefaults__"])
+
+def _is_set_in_c(instance: object, name: str) -> bool:
+    """Whether an assignment goes to a setter in C, as that of `function.__code__`, and not into a dict."""
+    if is_a(instance, torch.Tensor):
+        return False
+    found = (vars(cls)[name] for cls in type(instance).__mro__ if name in vars(cls))
+    setter = type(next(found, None))
+    return setter is not property and not is_python_class(setter) and hasattr(setter, "__set__")
 
 
 class WriteNotes:
@@ -50,7 +56,7 @@ class WriteNotes:
         if is_a(instance, torch.Tensor) and not hasattr(torch.Tensor, name) and is_input(instance):
             return self.notes.warn(site, ARGUMENT_ATTRIBUTE)
         attributes = own_names(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
-        if name in _NOT_IN_DICTS:
+        if _is_set_in_c(instance, name):
             attributes = None
         if attributes is not None:
             self.store_item(attributes, name, site)
@@ -99,12 +105,14 @@ class WriteNotes:
             return
         self.notes.objects[id(container)] = container
         what = uncompared_array(container) if is_a(container, np.ndarray) else None
-        if what is not None:
-            return self.notes.opaque.append((container, site, f"{what} that build() writes"))
-        picture = contents(container)
+        picture = contents(container) if what is None else MISSING
         if picture is not MISSING:
             self.snapshots[id(container)] = picture
             self.note_write(Write(container, None, picture, site))
+            return
+        what = what or unfollowed_object(container)
+        if what is not None:
+            self.notes.no_guard(container, site, f"{what} that build() writes")
 
     def before_write_of_place(self, owner: object, key: object, site: Site) -> None:
         """Remember the value of a slot, of an attribute of a class, or of a variable of a closure."""

@@ -272,7 +272,7 @@ def _restore_dict(container: dict[Any, Any], picture: tuple[Any, ...], keys: tup
     """Restore the entries, by the methods of the class in C: a class in Python may allow no change."""
     before = _entries(picture)
     cls: Any = collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
-    for key in keys if keys is not None else _changed_keys(picture, contents(container)):
+    for key in keys if keys is not None else _changed_keys(picture, contents(container), operator.is_):
         if key not in before:
             if dict.__contains__(container, key):
                 cls.__delitem__(container, key)

@@ -164,7 +164,10 @@ class _Builder:
             return self._hook("call_unpacked", (depth, *range(1 + keywords, 0, -1)), site)
         below = 1 if name in ("CALL_KW", "CALL_FUNCTION_KW") else 0  # the names of keywords
         depth = below + count + (2 if LAYOUT.callable_first else 1)  # of the callable on the stack
-        return self._hook("call", (depth, *range(below + count, below, -1)), site)
+        hook = self._hook("call", (depth, *range(below + count, below, -1)), site)
+        if LAYOUT.has_copy:  # what the hook returns is called
+            hook.insert(-1, Instruction("SWAP", depth + 1))
+        return hook
 
     def _hook(self, hook: Any, operands: Any, site: Any, load: Any = None) -> Any:
         if not LAYOUT.has_copy:
