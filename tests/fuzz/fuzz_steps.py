@@ -183,13 +183,16 @@ if __name__ == "__main__":
 def report(plan: Plan, verdict: Verdict, backend: str, out: Path, seconds: float) -> Path:
     """Shrink a failure and write its script; return the script's path."""
 
+    verdicts = {plan: verdict}
+
     def check(smaller):
-        return judge(smaller, backend).name == verdict.name
+        verdicts[smaller] = judge(smaller, backend)
+        return verdicts[smaller].name == verdict.name
 
     smallest = shrink(plan, check, seconds)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"step_{backend}_{plan.seed}.py"
-    path.write_text(script(smallest, judge(smallest, backend), backend), encoding="utf-8")
+    path.write_text(script(smallest, verdicts[smallest], backend), encoding="utf-8")
     print(f"  shrunk to: {smallest}\n  script: {path}", flush=True)
     return path
 

@@ -25,10 +25,19 @@ def test_fixed_programs_equal_eager_mode(location, pieces):
     assert verdict.name == "program", verdict
 
 
-def test_eager_calls_have_a_reason():
-    verdict = judge(Plan(7, "mlp", "sgd", "global", ("random_gauss", "exec_text", "umask")))
-    assert verdict.name in ("program", "eager")
-    assert verdict.name == "program" or verdict.details
+def test_verdicts_of_runs():
+    def run(value=1, messages=(), errors=None):
+        return step_worlds.Run([{"x": value}], list(messages), "", errors or {})
+
+    shared = "no program can hold this call, so it runs in eager mode, with the same result: "
+    eager = fuzz_steps.compare(run(), run(messages=[f"graph step: {shared}a list"]), near=False)
+    assert eager == fuzz_steps.Verdict("eager", ("graph step: a list",))
+    assert fuzz_steps.compare(run(), run(), near=False).name == "program"
+    assert fuzz_steps.compare(run(), run(2), near=False).name == "DIFFER"
+    assert fuzz_steps.compare(run(), run(2, [f"graph step: {shared}a list"]), near=False).name == "DIFFER"
+    assert fuzz_steps.compare(run(), run(2, ["graph step: x is fixed"]), near=False).name == "warned"
+    assert fuzz_steps.compare(run(), run(errors={0: KeyError("x")}), near=False).name == "CRASH"
+    assert fuzz_steps.compare(run(errors={0: KeyError("x")}), run(2), near=False).name == "DIFFER"
 
 
 def test_every_piece_model_and_optimizer_is_sampled():
@@ -96,7 +105,7 @@ def test_a_lost_value_is_found_shrunk_and_written_as_a_script(monkeypatch, tmp_p
         return result
 
     monkeypatch.setattr(step_worlds, "run_program", run_and_lose)
-    plan = Plan(7, "mlp", "sgd", "global", ("center", "acc", "clip"))
+    plan = Plan(7, "mlp", "sgd", "global", ("acc", "center"))
     _, totals, failures = fuzz_steps.run_all([plan], out=tmp_path)
     assert totals["DIFFER"] == 1 and failures == [plan]
     (path,) = tmp_path.iterdir()
