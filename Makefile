@@ -38,7 +38,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test test-slow test-gpu test-core test-smoke record-results test-no-compiler test-libraries test-pythons test-sanitize lint shape typecheck stubs docs mutants parity \
-  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes upstream upstream-sample lock clean
+  check-fake fuzz fuzz-memory fuzz-samples fuzz-guards fuzz-steps fuzz-files fuzz-ops fuzz-ranks fuzz-interrupts third-party families bench bench-gpu cuda-compile-check torch-changes upstream upstream-sample lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -148,6 +148,9 @@ fuzz-samples: $(VENV)/.extras ## train on all samples of torch's operators (seed
 
 fuzz-guards: $(VENV)/.extras ## change one fact between two calls of random programs, eager against nn.Graph or torch.compile
 	$(BIN)/python tests/fuzz/fuzz_guards.py --seeds $(SEEDS) --mode $(MODE)
+
+fuzz-steps: $(VENV)/.extras ## run random training steps through flow.compile_step, and compare all state with eager mode
+	$(BIN)/python tests/fuzz/fuzz_steps.py --seeds $(SEEDS) --backend $(BACKEND)
 
 fuzz-files: $(VENV)/.extras ## load hostile and damaged files of every format, each in a child process
 	$(BIN)/python tests/fuzz/fuzz_files.py --seeds $(SEEDS) --seconds $(SECONDS)
