@@ -196,6 +196,11 @@ INDUCTOR = {
         "The test of an index throws inside a loop that threads share, which ends the process.",
         "_graph/compile/inductor/bounds_checks.py:tests_noted",
     ),
+    "index test under a mask of one row": Defect(
+        "An index that is read under a mask of one element does not compile.",
+        "_graph/compile/inductor/bounds_checks.py:scalar_masks_spread",
+        last_version="2.11",
+    ),
     "cumsum of a constant": Defect(
         "cumsum of a constant tensor has the dtype of the constant.", _REWRITES + "sums_of_constants"
     ),

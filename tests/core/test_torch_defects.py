@@ -515,6 +515,9 @@ REPRODUCERS = {
         filtered, torch.randn(4, 8), torch.randn(5, 6)
     ),
     "index out of bounds in a parallel loop": index_out_of_bounds_ends_the_process,
+    "index test under a mask of one row": lambda: compiled_raises(
+        lambda x, i: F.pad(x[:, i], (0, 0, 1, 0)), torch.randn(4, 16), torch.arange(16)
+    ),
     "cumsum of a constant": lambda: compiled_differs(
         lambda x: (torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), x * 2), torch.ones(2)
     ),

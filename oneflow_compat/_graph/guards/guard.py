@@ -81,7 +81,7 @@ class Group:
         return guard.source.native(self.owner, guard.value, features)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source(Generic[Owner]):
     """A location in an object, its owner, that holds a value.
 
@@ -95,6 +95,13 @@ class Source(Generic[Owner]):
     python: ClassVar[str] = ""  # an expression of {owner}, {key} and {value} for the loop in Python
     group_class: ClassVar[type[Group]] = Group
     policy: ClassVar[Policy] = Policy.ADOPT
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of one sort and have the same key. Tuples do not ask a tensor whether it is itself."""
+        return type(other) is type(self) and (self.key,) == (other.key,)
+
+    def __hash__(self) -> int:
+        return hash((self.key,))
 
     def read(self, owner: Owner) -> Any:
         """Return the value that the source holds. Raise if there is no such source."""

@@ -75,6 +75,14 @@ def test_an_index_out_of_bounds_does_not_end_the_process(expression):
         assert 'set_backend("aten")' in line
 
 
+@pytest.mark.compiler
+def test_columns_below_a_padded_row():
+    x, columns = torch.randn(4, 16), torch.arange(16).flip(0)
+    graph = graph_of(lambda x, i: F.pad(x[:, i], (0, 0, 1, 0)))
+    graph.config.set_backend("inductor")
+    assert torch.equal(graph(x, columns), F.pad(x[:, columns], (0, 0, 1, 0)))
+
+
 def test_a_kernel_throws_after_its_loops():
     kernel = throwing_after_loops(KERNEL)
     in_loop, after_loop = kernel.split("throw std::runtime_error(message)")

@@ -192,8 +192,10 @@ def gradient_of(x, product):
         lambda x: x.prod(-1),
         lambda x: torch.prod(x, 0, keepdim=True),
         lambda x: x.prod(dtype=torch.float64),
+        lambda x: torch.cumprod(x, dim=-1),
+        lambda x: x.cumprod(0),
     ],
-    ids=["full", "dim", "keepdim", "dtype"],
+    ids=["full", "dim", "keepdim", "dtype", "cumulative", "cumulative method"],
 )
 def test_gradient_of_a_product_has_the_bits_of_eager_with_and_without_zeros(product):
     torch.manual_seed(1)
@@ -214,7 +216,11 @@ def test_gradient_of_a_product_of_a_parameter_has_the_bits_of_eager(dtype, shape
     weight = nn.Parameter(torch.randn(shape, dtype=dtype))
 
     def gradient(w):
-        results = [w.prod(), *([torch.prod(w, 0), w.t().prod(-1, keepdim=True)] if w.dim() else [])]
+        results = [w.prod()]
+        if w.dim():
+            results += [torch.prod(w, 0), w.t().prod(-1, keepdim=True)]
+        if w.numel():
+            results += [w.cumprod(0), torch.cumprod(w, dim=-1)]
         real = [torch.view_as_real(r) if r.is_complex() else r for r in results]
         return torch.autograd.grad(sum(r.sum() for r in real), w)
 

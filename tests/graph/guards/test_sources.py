@@ -155,3 +155,11 @@ def test_each_sort_of_source_has_a_case():
 
 def sorts_below(cls):
     return {*cls.__subclasses__()}.union(*map(sorts_below, cls.__subclasses__()))
+
+
+def test_sources_of_one_tensor_are_equal_and_ask_no_tensor():
+    """A comparison of the fields asks `tensor == tensor`, as dataclasses do from Python 3.13 on."""
+    tensor = torch.ones(2)
+    assert sources.Item(tensor) == sources.Item(tensor) and sources.Item(1) == sources.Item(1)
+    assert sources.Item(1) != sources.Item(2) and sources.Item(1) != sources.Contains(1)
+    assert sources.Item(tensor) in {sources.Item(tensor): 1}

@@ -164,6 +164,12 @@ CASES = {
     "causal attention": Case(linear, sequence, attention(is_causal=True)),
     "attention with dropout": Case(linear, sequence, attention(dropout_p=0.5)),
     "attention with a mask": Case(linear, sequence, masked_attention),
+    "attention without heads": Case(
+        linear,
+        sequence,
+        lambda m, x: squared(F.scaled_dot_product_attention(m(x), m(x), m(x), is_causal=True)),
+    ),
+    "products of matrices": Case(linear, sequence, lambda m, x: squared(torch.linalg.matmul(m(x), m(x).mT))),
     "layer norm": Case(
         lambda: nn.Sequential(linear(), nn.LayerNorm(8)), sequence, lambda m, x: squared(m(x))
     ),

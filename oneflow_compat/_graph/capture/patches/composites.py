@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._prims_common import is_contiguous_or_false
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...._global.tensor import replicated_like
 from ...._upstream.versions import torch_is_before
@@ -50,6 +51,11 @@ def _special_forms() -> dict[Any, Any]:
         **dict.fromkeys((torch.quantile, torch.Tensor.quantile), _checked_quantile_call),
         **dict.fromkeys((torch.prod, torch.Tensor.prod), _prod_call),
         **dict.fromkeys((torch.nanquantile, torch.Tensor.nanquantile), _checked_quantile_call),
+        **(
+            dict.fromkeys((torch.cumprod, torch.Tensor.cumprod), _cumprod_call)
+            if torch_is_before("2.13")
+            else {}
+        ),
     }
 
 
@@ -81,14 +87,32 @@ def _max_pool1d_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _prod_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
     """Return a product whose gradient takes eager's formula: torch takes another one for symbolic tensors."""
+    return _formula_call(_Prod, ("dim", "keepdim"), args, kwargs)
+
+
+def _formula_call(
+    function: type[torch.autograd.Function],
+    names: tuple[str, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Callable[..., Any] | None:
+    """Return a call of the function with the tensor and a dict of options, or None without a gradient.
+
+    The names are those of the options that may be given by position.
+    """
     x: Any = args[0] if args else kwargs.get("input")
     if not isinstance(x, torch.Tensor) or not (x.requires_grad and torch.is_grad_enabled()):
         return None
-    if "out" in kwargs or torch._C._are_functorch_transforms_active():
+    if kwargs.get("out") is not None or torch._C._are_functorch_transforms_active():
         return None
-    options = dict(zip(("dim", "keepdim"), args[1:]))
-    options |= {name: value for name, value in kwargs.items() if name != "input"}
-    return functools.partial(_Prod.apply, x, options)
+    options = dict(zip(names, args[1:]))
+    options |= {name: value for name, value in kwargs.items() if name not in ("input", "out")}
+    return functools.partial(function.apply, x, options)
+
+
+def _cumprod_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """Return a cumulative product whose gradient takes eager's formula."""
+    return _formula_call(_Cumprod, ("dim",), args, kwargs)
 
 
 def _affine_grid_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -105,11 +129,28 @@ def _singular_values_call(
     return None
 
 
-def _checked_quantile_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _checked_quantile_call(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
     """Check the quantiles, as torch does for tensors that are not symbolic."""
     q: Any = args[1] if len(args) > 1 else kwargs.get("q")
-    if may_be_checked(q) and q.is_cpu:
-        torch._assert_async(((q >= 0) & (q <= 1)).all(), "quantile() q values must be in the range [0, 1]")
+    if not (may_be_checked(q) and q.is_cpu):
+        return None
+    torch._assert_async(((q >= 0) & (q <= 1)).all(), "quantile() q values must be in the range [0, 1]")
+    return functools.partial(_without_comparisons, func, *args, **kwargs) if torch_is_before("2.13") else None
+
+
+class _Equal(TorchDispatchMode):
+    """Answer each torch.equal() with True."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return True if func is aten.equal.default else func(*args, **(kwargs or {}))
+
+
+def _without_comparisons(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function whose check is recorded. Before 2.13, torch compares values of symbolic tensors too."""
+    with _Equal():
+        return func(*args, **kwargs)
 
 
 def _refuse_unknown_nnz(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -141,7 +182,8 @@ def _forms() -> Any:
         torch._VF.broadcast_tensors: _broadcast_tensors,  # type: ignore[attr-defined]
     }
     if torch_is_before("2.13"):
-        forms[torch.matmul] = forms[torch.Tensor.__matmul__] = _matmul
+        forms.update(dict.fromkeys((torch.matmul, torch.Tensor.__matmul__, torch.linalg.matmul), _matmul))
+        forms[torch._C._nn.scaled_dot_product_attention] = _scaled_dot_product_attention
         if hasattr(torch._C._nn, "linear"):
             forms[torch._C._nn.linear] = _linear
     forms.update(
@@ -219,6 +261,54 @@ class _Prod(torch.autograd.Function):
         else:
             general = _gradient_of_products(grad, values, dim)
         return torch.where(zeros == 0, grad * (result / values).conj(), general).to(x.dtype), None
+
+
+class _Cumprod(torch.autograd.Function):
+    """cumprod() whose gradient selects, as eager's cumprod_backward branches on zeros in the input.
+
+    Before 2.13, torch records another formula for symbolic tensors, which rounds otherwise and takes a
+    number of operators that grows with the size.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+        result = torch.cumprod(x, **options)
+        ctx.options = options
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        x, result = ctx.saved_tensors
+        dim = ctx.options["dim"]
+        grad = grad.to(x.dtype)
+        if x.numel() <= 1 or x.shape[dim] == 1:
+            return grad, None
+        result = result.conj()
+        zeros = (x == 0).cumsum(dim)
+        before = _reversed_cumsum((result * grad).masked_fill(zeros != 0, 0.0), dim).div(x.conj())
+        at_zero = _gradient_at_first_zeros(grad, x.conj(), result, zeros, dim)
+        is_first_zero = (zeros == 1) & (x == 0)
+        return torch.where(is_first_zero, at_zero, before.masked_fill(zeros != 0, 0.0)).to(x.dtype), None
+
+
+def _reversed_cumsum(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.flip(dim).cumsum(dim).flip(dim)
+
+
+def _gradient_at_first_zeros(
+    grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, zeros: torch.Tensor, dim: int
+) -> torch.Tensor:
+    """Return the gradient of cumprod() at the first zero of each row.
+
+    `zeros` counts the zeros of a row up to each element.
+    """
+    reached = zeros == 1
+    first = reached.max(dim, keepdim=True)[1]
+    after = reached & (x != 0)
+    products = x.masked_fill(~after, 1.0).cumprod(dim) * grad.masked_fill(~reached, 0.0)
+    preceding = result.gather(dim, (first - 1).relu()).masked_fill(first == 0, 1.0)
+    return products.sum(dim, keepdim=True) * preceding
 
 
 def _gradient_of_products(grad: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -302,6 +392,12 @@ def _matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     from torch._decomp.decompositions import matmul
 
     return matmul(input, other) if out is None else torch.matmul(input, other, out=out)
+
+
+def _scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+    """Call the function. Before 2.13, its matrix products take unknown sizes in Python only."""
+    with torch._C._EnablePythonDispatcher():
+        return torch._C._nn.scaled_dot_product_attention(*args, **kwargs)
 
 
 def _linear(input: Any, weight: Any, bias: Any = None) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from ...._upstream.versions import torch_is_before
 from ..call_wrapper import OUT_OF_BOUNDS
 
 if TYPE_CHECKING:
@@ -51,6 +52,30 @@ def tests_noted() -> Iterator[None]:
         mock.patch.object(CppKernel, "check_bounds", check_with_reset),
         mock.patch.object(KernelGroup, "codegen_group", group_with_notes),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def scalar_masks_spread() -> Iterator[None]:
+    """Let the test of a vector of indices take a scalar mask.
+
+    torch 2.11 converts the mask as if it were a vector, which does not compile: F.pad(x[:, i], (0, 0, 1, 0)).
+    """
+    from torch._inductor.codegen.cpp import CppVecKernel
+
+    before = CppVecKernel.indirect_assert
+
+    def indirect_assert(self: Any, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
+        code = before(self, var, lower, upper, mask)
+        if not var.is_vec or not mask or mask.is_vec:
+            return code
+        vector = self._get_mask_type(var.dtype)
+        return code.replace(f"~({vector}({mask}))", f"~({vector}::from({mask}))")
+
+    if not torch_is_before("2.12"):
+        yield
+        return
+    with mock.patch.object(CppVecKernel, "indirect_assert", indirect_assert):
         yield
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 
-from .bounds_checks import tests_noted
+from .bounds_checks import scalar_masks_spread, tests_noted
 from .in_place_fixes import in_place_fixes
 
 
@@ -27,6 +27,7 @@ def inductor_fixes() -> Iterator[None]:
         windows_of_the_kernel(),
         single_elements_in_memory(),
         in_place_fixes(),
+        scalar_masks_spread(),
         tests_noted(),
     ):
         yield
