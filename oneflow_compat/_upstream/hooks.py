@@ -463,7 +463,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "torch._C._nn",
-        "linear",
+        "linear scaled_dot_product_attention",
         "functions of torch.nn on sizes that depend on values",
         "tests/graph/sizes/test_unknown_sizes.py",
     ),

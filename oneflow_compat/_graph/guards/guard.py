@@ -97,7 +97,7 @@ class Source(Generic[Owner]):
     policy: ClassVar[Policy] = Policy.ADOPT
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of one sort and have the same key. Tuples do not ask a tensor whether it is itself."""
+        """Whether both are of one sort, with one key. A tuple does not ask a tensor whether it is itself."""
         return type(other) is type(self) and (self.key,) == (other.key,)
 
     def __hash__(self) -> int:

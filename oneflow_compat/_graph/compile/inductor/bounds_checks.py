@@ -63,10 +63,10 @@ def scalar_masks_spread() -> Iterator[None]:
     """
     from torch._inductor.codegen.cpp import CppVecKernel
 
-    before = CppVecKernel.indirect_assert
+    before: Any = CppVecKernel.indirect_assert
 
     def indirect_assert(self: Any, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
-        code = before(self, var, lower, upper, mask)
+        code: str = before(self, var, lower, upper, mask)
         if not var.is_vec or not mask or mask.is_vec:
             return code
         vector = self._get_mask_type(var.dtype)
