@@ -644,3 +644,38 @@ def test_a_list_that_a_refused_capture_has_replaced_is_there_again():
         step(torch.ones(1, 2))
         assert len(log["kept"]) == count
         assert not any(isinstance(tensor, FakeTensor) for state in log["kept"] for tensor in state.values())
+
+
+@pytest.mark.eager_calls
+@pytest.mark.parametrize("asks_for_text", [False, True], ids=["number", "text"])
+@pytest.mark.parametrize("base", [dict, collections.OrderedDict])
+def test_attributes_that_are_items_of_a_dict_are_those_of_eager_mode(base, asks_for_text):
+    class DotDict(base):
+        __getattr__, __setattr__, __delattr__ = base.__getitem__, base.__setitem__, base.__delitem__
+
+    def states(compiled):
+        torch.manual_seed(0)
+        model, state, found = nn.Linear(2, 1), DotDict(step=0, weight=1.0, total=0.0, texts=[]), []
+
+        def step(x):
+            state.step += 1
+            loss = model(x).square().mean() * state.weight
+            loss.backward()
+            if asks_for_text:
+                state.texts.append(f"{loss.item():.3f}")
+            state.weight = state.weight * 0.9
+            state.last = loss.detach()
+            state.total += loss.item()
+            if state.step == 3:
+                del state.last
+            return state.step
+
+        run = flow.compile_step(step, backend="aten") if compiled else step
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a call may run in eager mode
+            for k in range(5):
+                number = run(torch.tensor([[1.0, float(k)]]))
+                found.append((number, list(state), [str(value) for value in state.values()]))
+        return found
+
+    assert states(compiled=True) == states(compiled=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import types
 from collections.abc import Callable
 from typing import Any
@@ -22,13 +23,20 @@ from .option_writes import OptionWrite, is_group, running_lines
 from .unfollowed import ARGUMENT_ATTRIBUTE, uncompared_array, unfollowed_object
 from .writes import Write, place, undo
 
+# of a class of dicts whose attributes are its items: `__setattr__ = dict.__setitem__`
+_ITEM_SETTERS = (dict.__setitem__, collections.OrderedDict.__setitem__)
+
+
+def _in_class(instance: object, name: str) -> Any:
+    """Return what the class of an object has under a name, or None."""
+    return next((vars(cls)[name] for cls in type(instance).__mro__ if name in vars(cls)), None)
+
 
 def _is_set_in_c(instance: object, name: str) -> bool:
     """Whether an assignment goes to a setter in C, as that of `function.__code__`, and not into a dict."""
     if is_a(instance, torch.Tensor):
         return False
-    entries = (vars(cls)[name] for cls in type(instance).__mro__ if name in vars(cls))
-    setter = type(next(entries, None))
+    setter = type(_in_class(instance, name))
     return setter is not property and not is_python_class(setter) and hasattr(setter, "__set__")
 
 
@@ -64,6 +72,8 @@ class WriteNotes:
             self.notes.note_module(instance)
         if is_a(instance, torch.Tensor) and not hasattr(torch.Tensor, name) and is_input(instance):
             return self.notes.warn(site, ARGUMENT_ATTRIBUTE)
+        if is_a(instance, dict) and _in_class(instance, "__setattr__") in _ITEM_SETTERS:
+            return self.store_item(instance, name, site)
         if name == "requires_grad" and is_a(instance, torch.Tensor):
             return self.store_requires_grad(instance, site)
         attributes = own_names(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
