@@ -330,7 +330,7 @@ def test_job_functions_run_op_by_op(unknown_python):
     assert (job(np.ones(2, np.float32)) == 2).all()
 
 
-def test_a_library_of_another_version_is_not_used(monkeypatch):
+def test_a_library_of_another_version_is_not_used(no_compiler, monkeypatch):
     monkeypatch.setattr(native, "_guards", types.SimpleNamespace(build=None))
     native.probed_features.cache_clear()
     with pytest.warns(UserWarning, match="compiled guards of nn.Graph belong to another version"):
