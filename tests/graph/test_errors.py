@@ -74,7 +74,7 @@ def branch_or_nothing(x):
 
 def number_of_rows_or_five(x):
     try:
-        return x * float(x.nonzero().shape[0])
+        return x * (0.0, 1.0, 2.0, 3.0, 4.0)[x.nonzero().shape[0]]
     except Exception:
         return x * 5
 
