@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -143,11 +143,17 @@ def _checked_quantile_call(
 class _Equal(TorchDispatchMode):
     """Answer each torch.equal() with True."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         return True if func is aten.equal.default else func(*args, **(kwargs or {}))
 
 
-def _without_comparisons(func: Any, *args: Any, **kwargs: Any) -> Any:
+def _without_comparisons(func: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """Call a function whose check is recorded. Before 2.13, torch compares values of symbolic tensors too."""
     with _Equal():  # type: ignore[no-untyped-call]  # torch declares no types
         return func(*args, **kwargs)
@@ -394,7 +400,7 @@ def _matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     return matmul(input, other) if out is None else torch.matmul(input, other, out=out)
 
 
-def _scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+def _scaled_dot_product_attention(*args: torch.Tensor, **kwargs: Any) -> torch.Tensor:
     """Call the function. Before 2.13, its matrix products take unknown sizes in Python only."""
     with torch._C._EnablePythonDispatcher():
         return torch._C._nn.scaled_dot_product_attention(*args, **kwargs)
