@@ -400,7 +400,7 @@ def _matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     return matmul(input, other) if out is None else torch.matmul(input, other, out=out)
 
 
-def _scaled_dot_product_attention(*args: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+def _scaled_dot_product_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
     """Call the function. Before 2.13, its matrix products take unknown sizes in Python only."""
     with torch._C._EnablePythonDispatcher():
         return torch._C._nn.scaled_dot_product_attention(*args, **kwargs)
