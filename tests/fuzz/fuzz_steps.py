@@ -37,7 +37,7 @@ from pathlib import Path
 
 import step_worlds
 import torch
-from step_programs import LOCATIONS, MODELS, OPTIMIZERS, PIECES, Plan, plan_of_one_piece, sample_plan
+from random_steps import LOCATIONS, MODELS, OPTIMIZERS, PIECES, Plan, plan_of_one_piece, sample_plan
 
 from oneflow_autotest.summary import Progress
 

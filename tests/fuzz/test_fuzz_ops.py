@@ -39,7 +39,9 @@ def test_every_operator_has_a_builder():
         for name in torch._C._dispatch_get_all_op_names()
         if name.startswith("oneflow::")
     }
-    assert registered == set(BUILDERS)
+    # they make and call runs of operators, whose handles no random number is (test_operator_runs.py)
+    of_runs = {"add_argument", "add_call", "new_run", "remove_run", "run_of_operators", "set_outputs"}
+    assert registered - of_runs == set(BUILDERS)
 
 
 def test_a_seed_is_a_call():

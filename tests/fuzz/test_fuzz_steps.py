@@ -8,7 +8,7 @@ import fuzz_steps
 import pytest
 import step_worlds
 from fuzz_steps import judge
-from step_programs import FLAGS, LOCATIONS, MODELS, OPTIMIZERS, PIECES, SECTIONS, Plan, sample_plan
+from random_steps import FLAGS, LOCATIONS, MODELS, OPTIMIZERS, PIECES, SECTIONS, Plan, sample_plan
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,9 @@ class Settling:
         self._followed: set[tuple[int, Any]] = set()  # (id(dict), key) that stay as the first call left them
         self._repeated = RepeatedWrites(reads, returned, self._followed) if repeats_stores else None
         self._changed: list[Guard] = []  # of what build() reads and then changes itself
-        # changes that only a refusal takes back: of caches, and of what code changed that is not observed
-        self._undone: list[Write] = []
+        # what only a refusal takes back: filled caches, and changes of code that is not observed
+        self._filled: list[Write] = []
+        self._unnoted: list[Guard] = []
         self._objects_of_build: set[int] = set()  # ids of the objects that build() made
 
     def observed(
@@ -85,7 +86,7 @@ class Settling:
         reads.notes.guards, reads.notes.objects, reads.notes.opaque, reads.writes.noted = {}, {}, [], []
         reads.notes.seen.clear()
         reads.writes.snapshots.clear()
-        self._undone = [w for w in reads.writes.filled if id(w.owner) not in objects_of_build]
+        self._filled = [w for w in reads.writes.filled if id(w.owner) not in objects_of_build]
         reads.writes.filled = []
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
@@ -196,7 +197,7 @@ class Settling:
         writes = [write for write in writes if id(write) not in repeated]
         guards, changed = self._guards_of_writes(writes, result.guards, written, replayed)
         unfollowed = [*result.unfollowed, *changed]
-        undoing = [write.settled() for write in (*writes, *self._undone)]
+        undoing = [write.settled() for write in (*writes, *self._filled, *map(Write.of_guard, self._unnoted))]
         result = replace(
             result,
             guards=(*result.guards, *guards),
@@ -284,7 +285,7 @@ class Settling:
             opaque.append((guard.owner, guard.site, what))
             self._changed.append(guard)
             if guard.source is CONTENTS:
-                self._undone.append(Write.of_guard(guard))
+                self._unnoted.append(guard)
         else:  # it counts by a number that only a run knows
             self._changed.append(guard)
 

@@ -18,8 +18,6 @@ import oneflow as flow
     [
         (lambda x: sum(row for row in x[x > 0]), "for row in x[x > 0]"),
         (lambda x: [x for _ in range(x[x > 0].shape[0])][0], "range(x[x > 0].shape[0])"),
-        (lambda x: x * float(x[x > 0].shape[0]), "float(x[x > 0].shape[0])"),
-        (lambda x: x * int(x[x > 0].shape[0]), "int(x[x > 0].shape[0])"),
     ],
 )
 def test_python_that_needs_the_size_is_an_error_with_the_line(function, line):
@@ -30,6 +28,15 @@ def test_python_that_needs_the_size_is_an_error_with_the_line(function, line):
     assert line in str(caught.value)
     graph.function = lambda x: x + 1  # the graph can be called again
     assert torch.equal(graph(x), x + 1)
+
+
+@pytest.mark.parametrize("convert", [float, int])
+def test_a_converted_size_is_a_number_of_the_program(convert):
+    graph = Positive(lambda x: x * convert(x[x > 0].shape[0]))
+    for _ in range(4):
+        x = torch.randn(4, 5)
+        assert torch.equal(graph(x), x * convert(x[x > 0].shape[0]))
+    assert len(graph._engine.programs) == 1
 
 
 def few_or_many(x):

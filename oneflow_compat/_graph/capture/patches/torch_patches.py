@@ -282,7 +282,9 @@ def _data_assignment() -> Any:
 
 
 def _is_computed(value: torch.Tensor) -> bool:
-    """Whether build() computes a tensor in memory of its own."""
+    """Whether build() computes a tensor in memory of its own. A global tensor keeps its part inside."""
+    if not isinstance(value, FakeTensor) and type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return True
     node = getattr(value, "_of_node", None)
     return node is not None and all(root.op == "call_function" for root in roots([node]))
 
