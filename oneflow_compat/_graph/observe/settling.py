@@ -63,6 +63,7 @@ class Settling:
         # what only a refusal takes back: filled caches, and changes of code that is not observed
         self._filled: list[Write] = []
         self._unnoted: list[Guard] = []
+        self._of_scalers: set[int] = set()  # ids of attribute dicts of GradScalers
         self._objects_of_build: set[int] = set()  # ids of the objects that build() made
 
     def observed(
@@ -83,6 +84,7 @@ class Settling:
         pinned = reads.notes.pinned | self._with_instances(owner for owner, _ in replayed)
         unfollowed = [(site, what) for (_, what), site in reads.notes.unfollowed.items()]
         written = {(owner, source.key) for source, owner in reads.notes.written if isinstance(source, Item)}
+        self._of_scalers = reads.writes.attributes_of_scalers()
         reads.notes.guards, reads.notes.objects, reads.notes.opaque, reads.writes.noted = {}, {}, [], []
         reads.notes.seen.clear()
         reads.writes.snapshots.clear()
@@ -284,7 +286,7 @@ class Settling:
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
             self._changed.append(guard)
-            if guard.source is CONTENTS:
+            if guard.source is CONTENTS and id(guard.owner) not in self._of_scalers:
                 self._unnoted.append(guard)
         else:  # it counts by a number that only a run knows
             self._changed.append(guard)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.amp import GradScaler
 
 from ...._public_module import own_names
-from ...code_origins import is_of_this_package
+from ...code_origins import is_of_standard_library, is_of_this_package
 from ...guards.counters import passes_on
 from ...guards.sources import CELL, CONTENTS, Attribute, Contains, Element, Item
 from ...guards.values import FREE, attributes_of, contents, is_a, is_fake, is_input
@@ -58,10 +59,15 @@ class WriteNotes:
 
     def unnoted(self) -> list[Write]:
         """Return the changes of code that is not observed: np.add.at() changes its argument."""
-        noted = {id(write.owner) for write in self.noted if write.key is None} | self.notes.complete
+        noted = {id(write.owner) for write in self.noted if write.key is None}
+        noted |= self.notes.complete | self.attributes_of_scalers()
         guards = (guard for guard in self.notes.guards.values() if guard.source is CONTENTS)
         writes = (Write.of_guard(guard) for guard in guards if id(guard.owner) not in noted and guard.site)
         return [write for write in writes if _is_of_program(write) and write.changed(_is_never_followed)]
+
+    def attributes_of_scalers(self) -> set[int]:
+        """Return the ids of the attribute dicts of GradScalers, which make their scale once and keep it."""
+        return {id(vars(value)) for value in self.notes.objects.values() if is_a(value, GradScaler)}
 
     def undo(self) -> None:
         """Take back all that build() has changed."""
@@ -153,8 +159,12 @@ class WriteNotes:
 
         A list is no cache: add_param_group() appends to the groups of an optimizer.
         """
-        if id(write.owner) not in self.notes.complete:
-            (self.noted if _is_of_program(write) else self.filled).append(write)
+        if id(write.owner) in self.notes.complete:
+            return
+        if _is_of_program(write):
+            self.noted.append(write)
+        elif is_of_standard_library(write.site.code.co_filename):  # torch and this package fill in once only
+            self.filled.append(write)
 
 
 def _is_of_program(write: Write) -> bool:
