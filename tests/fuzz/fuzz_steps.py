@@ -49,7 +49,7 @@ _SOURCES = tempfile.TemporaryDirectory(prefix="fuzz_steps")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one program, and the facts that say why."""
+    """The outcome of one program, and the facts that say why."""
 
     name: str
     details: tuple[str, ...] = ()
@@ -104,8 +104,8 @@ def judge(plan: Plan, backend: str = "aten") -> Verdict:
 
 
 def compare(eager, compiled, near: bool) -> Verdict:
-    known = set(eager.messages)
-    messages = [text for text in compiled.messages if text not in known]
+    of_eager = set(eager.messages)
+    messages = [text for text in compiled.messages if text not in of_eager]
     for call, error in compiled.errors.items():
         if call not in eager.errors:
             text = "".join(traceback.format_exception(type(error), error, error.__traceback__))

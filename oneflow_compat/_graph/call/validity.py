@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..guards.adoption import TensorReads
+from ..guards.adoption import TensorPlaces
 from ..guards.argument_facts import ArgumentFact, ArgumentFacts
 from ..guards.conditions import compile_guard
 from ..guards.failure import Failure
@@ -258,7 +258,7 @@ def _python_guards(captured: Captured) -> GuardSet:
     entries = (*live.entries.values(), *_option_tensors(captured))
     named = named_reads((entry.tensor, entry.container, entry.key) for entry in entries)
     every = with_layouts(guards.python, live.free, _compared_layouts(captured))
-    return GuardSet(every, TensorReads(named, dict(guards.free_index)), guards.pinned)
+    return GuardSet(every, TensorPlaces(named, dict(guards.free_index)), guards.pinned)
 
 
 def _number_options(

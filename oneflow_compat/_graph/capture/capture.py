@@ -209,9 +209,15 @@ class Capture:
             install(self.update, self.new_state, captured)
         if self.kept_gradients is not None:
             self.kept_gradients.note()
-        # build() met no state of optimizers where the next call meets what this one creates
-        met_none = self.has_read_state and bool(captured.effects.created_state)
-        return captured.for_one_call() if met_none or self.observed.ending is not None else captured
+        return captured.for_one_call() if self._meets_other_values_next(captured) else captured
+
+    def _meets_other_values_next(self, captured: Captured) -> bool:
+        """Whether the next call of build() meets what this one leaves, and no guard says what that must be.
+
+        Such is state of optimizers that this call creates, where build() looked for some and found none.
+        """
+        met_no_state = self.has_read_state and bool(captured.effects.created_state)
+        return met_no_state or self.observed.ending is not None
 
     def _note_module(self, module: torch.nn.Module) -> None:
         with self.number_inputs.hidden():

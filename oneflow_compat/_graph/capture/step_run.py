@@ -28,7 +28,7 @@ def run_step(capture: CaptureInterface, flat: list[Any], gradients: GradientsOfC
     optimizers = [] if update is None else [optimizer for optimizer, _ in update.state.optimizers]
     leave_out_state(reads, optimizers)
     gradients.on_zero_grad = lambda owner: find_early(capture, owner)
-    with gradients.observed(), steps.recorded(), ScalersOfBuild(update).recorded():
+    with gradients.observed(), steps.recorded(), ScalersOfBuild(update, reads.notes.renew).recorded():
         results = run_build(capture, flat)
     leave_out_new_state(reads, optimizers)
     _need_numbers_in_state(optimizers)

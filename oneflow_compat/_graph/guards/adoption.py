@@ -20,7 +20,7 @@ Rebind = Callable[[int, torch.Tensor], None]  # called with the index of a free 
 
 
 @dataclass(frozen=True)
-class TensorReads:
+class TensorPlaces:
     """From where a program reads tensors, by their ids."""
 
     named: dict[int, tuple[Container, Any]] = field(default_factory=dict)  # -> (container, key)
@@ -61,7 +61,7 @@ class Adoption:
         guards: list[Guard],
         tensor_guards: Sequence[Guard],
         pinned: frozenset[int],
-        reads: TensorReads,
+        reads: TensorPlaces,
         notice: Callable[[Guard], None],
     ) -> None:
         """`guards` are all guards of the program, and `tensor_guards` those with tensors in their values.

@@ -9,7 +9,7 @@ import torch
 
 from ..program.locations import Container
 from ..program.python_values import tensor_meta
-from .adoption import Adoption, Rebind, TensorReads, tensor_pairs
+from .adoption import Adoption, Rebind, TensorPlaces, tensor_pairs
 from .checkers import new_checker
 from .failure import Failure, failure_of
 from .guard import Group, Guard, grouped
@@ -23,7 +23,7 @@ class GuardSet:
     """
 
     def __init__(
-        self, guards: Iterable[Guard], reads: TensorReads, pinned: frozenset[int] = frozenset()
+        self, guards: Iterable[Guard], reads: TensorPlaces, pinned: frozenset[int] = frozenset()
     ) -> None:
         """`reads`: from where the program reads tensors.
 

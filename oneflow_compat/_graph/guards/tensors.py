@@ -18,7 +18,7 @@ from ..._global.marks import OfSeveralRanks
 from ..program.locations import StateEntry
 from ..program.python_values import tensor_meta
 from . import sources
-from .adoption import TensorReads
+from .adoption import TensorPlaces
 from .failure import Failure
 from .guard import Guard, Policy
 from .guard_set import GuardSet, named_reads
@@ -86,7 +86,7 @@ class TensorIdentity:
             _guard_of_name(container, key, expected[index], tensors[index].slot.name)
             for index, container, key in self.aliases
         ]
-        reads = TensorReads(named_reads((now, t.container, t.key) for t, now in zip(tensors, expected)))
+        reads = TensorPlaces(named_reads((now, t.container, t.key) for t, now in zip(tensors, expected)))
         self.guards = GuardSet([*self._names, *others, *self._guards_of_layouts()], reads)
 
     def _policy(self, tensor: TensorSlot, now: torch.Tensor) -> Policy:

@@ -63,7 +63,6 @@ class Settling:
         # what only a refusal takes back: filled caches, and changes of code that is not observed
         self._filled: list[Write] = []
         self._unnoted: list[Guard] = []
-        self._of_scalers: set[int] = set()  # ids of attribute dicts of GradScalers
         self._objects_of_build: set[int] = set()  # ids of the objects that build() made
 
     def observed(
@@ -84,12 +83,10 @@ class Settling:
         pinned = reads.notes.pinned | self._with_instances(owner for owner, _ in replayed)
         unfollowed = [(site, what) for (_, what), site in reads.notes.unfollowed.items()]
         written = {(owner, source.key) for source, owner in reads.notes.written if isinstance(source, Item)}
-        self._of_scalers = reads.writes.attributes_of_scalers()
         reads.notes.guards, reads.notes.objects, reads.notes.opaque, reads.writes.noted = {}, {}, [], []
         reads.notes.seen.clear()
         reads.writes.snapshots.clear()
-        self._filled = [w for w in reads.writes.filled if id(w.owner) not in objects_of_build]
-        reads.writes.filled = []
+        self._filled = reads.writes.take_filled(objects_of_build)
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
         kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
@@ -286,7 +283,7 @@ class Settling:
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
             self._changed.append(guard)
-            if guard.source is CONTENTS and id(guard.owner) not in self._of_scalers:
+            if guard.source is CONTENTS:
                 self._unnoted.append(guard)
         else:  # it counts by a number that only a run knows
             self._changed.append(guard)

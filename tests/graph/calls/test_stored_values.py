@@ -655,7 +655,7 @@ def test_attributes_that_are_items_of_a_dict_are_those_of_eager_mode(base, asks_
 
     def states(compiled):
         torch.manual_seed(0)
-        model, state, found = nn.Linear(2, 1), DotDict(step=0, weight=1.0, total=0.0, texts=[]), []
+        model, state, seen = nn.Linear(2, 1), DotDict(step=0, weight=1.0, total=0.0, texts=[]), []
 
         def step(x):
             state.step += 1
@@ -675,7 +675,7 @@ def test_attributes_that_are_items_of_a_dict_are_those_of_eager_mode(base, asks_
             warnings.simplefilter("ignore")  # a call may run in eager mode
             for k in range(5):
                 number = run(torch.tensor([[1.0, float(k)]]))
-                found.append((number, list(state), [str(value) for value in state.values()]))
-        return found
+                seen.append((number, list(state), [str(value) for value in state.values()]))
+        return seen
 
     assert states(compiled=True) == states(compiled=False)

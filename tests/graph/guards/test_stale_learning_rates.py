@@ -41,11 +41,15 @@ LIVE = [
     lambda m, y: torch.add(y, y, alpha=rate(m)).clamp(min=-rate(m)) + torch.full((4,), rate(m)),
     lambda m, y: y.clone().mul_(rate(m)) if rate(m) > 1e-9 else y,
     lambda m, y: y * (1 - rate(m) ** 2) / (1 + m.optimizer_of_build[0].param_groups[0]["momentum"]),
+    lambda m, y: y * float(rate(m)),
+    lambda m, y: y * int(rate(m) * 100),
 ]
 
 
 @pytest.mark.parametrize(
-    "scale", LIVE, ids=["product", "power", "sum", "items", "operators", "branch", "two options"]
+    "scale",
+    LIVE,
+    ids=["product", "power", "sum", "items", "operators", "branch", "two options", "float", "int"],
 )
 def test_one_program_serves_a_schedule_that_build_reads(scale):
     assert_follows(
@@ -94,18 +98,6 @@ def test_a_learning_rate_that_build_needs_as_a_number_is_followed(scale):
         schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8),
     )
     assert programs_of_schedule(scale) > 1
-    assert_follows(option("lr", 0.01), make=lambda: Net(scale))
-
-
-@pytest.mark.parametrize("convert", [float, lambda rate: int(rate * 100)], ids=["float", "int"])
-def test_a_converted_learning_rate_is_a_number_of_the_program(convert):
-    scale = lambda m, y: y * convert(rate(m))
-    assert_follows(
-        lambda model, optimizer: None,
-        make=lambda: Net(scale),
-        schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8),
-    )
-    assert programs_of_schedule(scale) == 1
     assert_follows(option("lr", 0.01), make=lambda: Net(scale))
 
 

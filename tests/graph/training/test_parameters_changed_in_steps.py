@@ -90,7 +90,7 @@ def states(change, is_late, asks_for_text, compiled):
         return loss.detach()
 
     run = flow.compile_step(step, backend="aten") if compiled else step
-    data, found = torch.Generator().manual_seed(1), []
+    data, seen = torch.Generator().manual_seed(1), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a call may run in eager mode
         for _ in range(5):
@@ -106,8 +106,8 @@ def states(change, is_late, asks_for_text, compiled):
                 }
                 for s in optimizer.state.values()
             ]
-            found.append((loss, state, state_of_optimizer, list(texts)))
-    return found
+            seen.append((loss, state, state_of_optimizer, list(texts)))
+    return seen
 
 
 @pytest.mark.eager_calls

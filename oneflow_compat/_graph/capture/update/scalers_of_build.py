@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class ScalersOfBuild:
     """The GradScalers that build() uses, each with what it notes between unscale_() and update()."""
 
-    def __init__(self, update: Update | None) -> None:
-        self._update = update
+    def __init__(self, update: Update | None, on_creation: Callable[[object], None]) -> None:
+        """`on_creation(attributes)` is called once the capture has put tensors into those of a scaler."""
+        self._update, self._on_creation = update, on_creation
         self._notes: list[tuple[GradScaler, Any]] = []
 
     @contextlib.contextmanager
@@ -38,7 +39,7 @@ class ScalersOfBuild:
             for name in ("unscale_", "step", "update"):
                 stack.enter_context(patched(GradScaler, name, self._noting))
             stack.enter_context(patched(GradScaler, "_maybe_opt_step", self._choosing))
-            stack.enter_context(patched(GradScaler, "_lazy_init_scale_growth_tracker", _outside))
+            stack.enter_context(patched(GradScaler, "_lazy_init_scale_growth_tracker", self._creating))
             yield
             self._check()
 
@@ -78,6 +79,20 @@ class ScalersOfBuild:
 
         return step
 
+    def _creating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Create the tensors of a GradScaler as real ones, which its next call finds."""
+
+        @functools.wraps(original)
+        def create(scaler: GradScaler, device: torch.device) -> None:
+            if not capturing():
+                original(scaler, device)
+                return
+            with outside_capture():
+                original(scaler, device)
+            self._on_creation(vars(scaler))
+
+        return create
+
     def _check(self) -> None:
         for scaler, _ in self._notes:
             if scaler._per_optimizer_states:
@@ -90,17 +105,6 @@ class ScalersOfBuild:
         for scaler, notes in self._notes:
             notes.clear()
             scaler._per_optimizer_states = notes
-
-
-def _outside(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Create the tensors of a GradScaler as real ones, which its next call finds."""
-
-    @functools.wraps(original)
-    def create(scaler: GradScaler, device: torch.device) -> None:
-        with outside_capture() if capturing() else contextlib.nullcontext():
-            original(scaler, device)
-
-    return create
 
 
 def refuse_skipped_numbers(update: Update) -> None:

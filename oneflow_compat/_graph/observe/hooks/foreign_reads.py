@@ -107,7 +107,7 @@ class ForeignReads:
                 self.entries_of_classes((instance,), site)
 
     def inspected(self, arguments: Sequence[Any], site: Site) -> None:
-        """What inspect and typing read of functions and classes: defaults, and annotations."""
+        """Guard what inspect and typing read of functions and classes: defaults, and annotations."""
         for argument in arguments:
             if type(argument) is types.FunctionType:
                 self.values.python_call(argument, site)

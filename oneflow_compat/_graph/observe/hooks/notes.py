@@ -79,6 +79,12 @@ class Notes:
         self.values_outside.add(id(value))
         self.count(name, value, site)
 
+    def renew(self, container: object) -> None:
+        """Let the guards of a container assume what the capture itself has put there, for good."""
+        for guard in self.guards.values():
+            if guard.owner is container:
+                guard.value = guard.current()
+
     def leave_out(self, containers: Iterable[object]) -> None:
         """Make no guards of these containers, and drop those that there are."""
         added = {id(container): container for container in containers}

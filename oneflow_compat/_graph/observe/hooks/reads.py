@@ -1,4 +1,4 @@
-"""What one capture reads: a collaborator for each noun that instrumented code reads.
+"""The reads of one capture: a collaborator for each noun that instrumented code reads.
 
     self.scale               # an attribute:  AttributeReads
     factor                   # a name:        NameReads

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 import torch
-from torch.amp import GradScaler
 
 from ...._public_module import own_names
 from ...code_origins import is_of_standard_library, is_of_this_package
@@ -60,14 +59,15 @@ class WriteNotes:
     def unnoted(self) -> list[Write]:
         """Return the changes of code that is not observed: np.add.at() changes its argument."""
         noted = {id(write.owner) for write in self.noted if write.key is None}
-        noted |= self.notes.complete | self.attributes_of_scalers()
+        noted |= self.notes.complete
         guards = (guard for guard in self.notes.guards.values() if guard.source is CONTENTS)
         writes = (Write.of_guard(guard) for guard in guards if id(guard.owner) not in noted and guard.site)
         return [write for write in writes if _is_of_program(write) and write.changed(_is_never_followed)]
 
-    def attributes_of_scalers(self) -> set[int]:
-        """Return the ids of the attribute dicts of GradScalers, which make their scale once and keep it."""
-        return {id(vars(value)) for value in self.notes.objects.values() if is_a(value, GradScaler)}
+    def take_filled(self, objects_of_build: Collection[int]) -> list[Write]:
+        """Return the writes that filled caches of older objects, and forget all of them."""
+        filled, self.filled = self.filled, []
+        return [write for write in filled if id(write.owner) not in objects_of_build]
 
     def undo(self) -> None:
         """Take back all that build() has changed."""

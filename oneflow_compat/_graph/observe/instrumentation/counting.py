@@ -94,9 +94,14 @@ def counting_statement(
         return None
     if is_constant:
         return CountingStatement(rest[0], _step(code, following[0], operation))
+    return _statement_by_operand(rest[0], operation)
+
+
+def _statement_by_operand(store: Instruction, operation: Instruction) -> CountingStatement | None:
+    """Return the statement whose operand is known when it runs: `total += loss.item()`."""
     function = _function_of(operation)
     return (
-        None if function is None else CountingStatement(rest[0], CountingOperation(function, None), operation)
+        None if function is None else CountingStatement(store, CountingOperation(function, None), operation)
     )
 
 

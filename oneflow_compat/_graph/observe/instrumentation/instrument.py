@@ -22,6 +22,7 @@ from .instructions import (
     MAKES_BOOL,
     READS,
     TRUTH_OF_TOP,
+    Read,
 )
 
 _LONGEST_STATEMENT = 24  # instructions of a statement that counts
@@ -113,12 +114,15 @@ class _Builder:
             return [*self._call_hook(instruction, previous), *_without_method(instruction)]
         if read in (CONTENTS_OF_TOP, TRUTH_OF_TOP) and self._tests_nothing(name, instruction, previous):
             return [instruction]
-        site = self._site(instruction, before, following)
+        return self._read_group(instruction, read, self._site(instruction, before, following))
+
+    def _read_group(self, instruction: Instruction, read: Read, site: Site) -> list[Instruction]:
+        """The hook of a read of operands, or of a variable, before its instruction."""
         counting = self.counting_operations.get(id(instruction))
         if counting is not None:
             counted = self._hook(COUNTED.hook, COUNTED.operands, counting)
             return [*counted, *self._hook(read.hook, read.operands, site), instruction]
-        if name in ("LOAD_DEREF", "STORE_DEREF"):
+        if instruction.name in ("LOAD_DEREF", "STORE_DEREF"):
             return self._cell_group(instruction, read.hook, site)
         return [*self._hook(read.hook, read.operands, site), *_without_method(instruction)]
 
